@@ -1,0 +1,45 @@
+"""Consilience: distil one small embedding model from the agreement of several teachers.
+
+The verbs of the command line are functions here, with the same options. They are imported when first used, so
+that ``import consilience`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from consilience._version import __version__
+
+if TYPE_CHECKING:
+    from consilience.recipes.align import align
+    from consilience.recipes.consensus import consensus
+    from consilience.recipes.distill import distill
+    from consilience.recipes.embed import embed
+    from consilience.recipes.evaluate import evaluate
+    from consilience.recipes.export import export
+    from consilience.recipes.inspect import inspect
+    from consilience.recipes.load import load
+    from consilience.recipes.run import run
+
+_VERBS = ("align", "consensus", "distill", "embed", "evaluate", "export", "inspect", "load", "run")
+
+__all__ = [
+    "__version__",
+    "align",
+    "consensus",
+    "distill",
+    "embed",
+    "evaluate",
+    "export",
+    "inspect",
+    "load",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - the verbs' own types are declared above
+    """Import a verb when it is first used (PEP 562)."""
+    if name in _VERBS:
+        return getattr(importlib.import_module(f"consilience.recipes.{name}"), name)
+    raise AttributeError(f"module 'consilience' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""What every tier uses: errors, atomic files, content hashes, seeds, progress, protocols."""

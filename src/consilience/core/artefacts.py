@@ -1,0 +1,171 @@
+"""Every artefact is a folder with a ``manifest.json``; this module starts, continues, finishes and checks one.
+
+While a job runs, its folder is ``OUT.partial`` and holds a ``plan.json`` (the job's identity). When the job is
+done, the manifest is written and the folder is renamed to ``OUT`` in one step. A killed job leaves ``OUT.partial``
+behind; the same command finds the equal plan and continues. Wall-clock telemetry goes into ``timing.json``, which
+is the only file outside the manifest: all others are the same bytes however often the job was interrupted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from consilience.core.errors import BankIntegrityError, InputError, ResumeError
+from consilience.core.files import read_json, storage_errors, sync_directory, write_json
+from consilience.core.hashing import content_id, file_sha256
+
+MANIFEST = "manifest.json"
+PLAN = "plan.json"
+TIMING = "timing.json"
+SCHEMA_VERSION = 1
+
+
+def partial_path(out: Path) -> Path:
+    """Return the folder in which the artefact ``out`` is being made."""
+    return out.with_name(out.name + ".partial")
+
+
+def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) -> tuple[Path, bool]:
+    """Open the working folder of an artefact, new or left by an interrupted run of the same job.
+
+    Args:
+        out: final folder.
+        plan: JSON identity of the job; a partial folder with another plan is refused.
+        overwrite: remove a finished artefact or another job's partial one first.
+
+    Returns:
+        The working folder, and whether it continues an interrupted run.
+
+    Raises:
+        ResumeError: ``out`` exists, or its partial folder belongs to another job.
+        StorageError: the folder can't be made.
+    """
+    work = partial_path(out)
+    if overwrite:
+        for folder in (out, work):
+            if folder.is_dir():
+                shutil.rmtree(folder)
+    if out.exists():
+        raise ResumeError(f"{out}: already exists. Choose another --out or pass --overwrite")
+    if (work / PLAN).is_file():
+        found = read_json(work / PLAN)
+        if found == plan:
+            return work, True
+        keys = sorted(k for k in {*found, *plan} if found.get(k) != plan.get(k))
+        raise ResumeError(
+            f"{work}: an interrupted run of another job (differs in {', '.join(keys)}). "
+            "Run that job again to finish it, or pass --overwrite to discard it"
+        )
+    if work.is_dir():  # killed between mkdir and the plan: nothing of value is in it
+        shutil.rmtree(work)
+    with storage_errors(work):
+        work.mkdir(parents=True)
+    write_json(work / PLAN, plan)
+    return work, False
+
+
+def finish_artefact(
+    out: Path, *, kind: str, manifest: dict[str, Any], files: list[str], sha256: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Write the manifest into the working folder, drop what isn't listed, rename the folder to ``out``.
+
+    Args:
+        out: final folder.
+        kind: "bank", "frames", "student", "export", "run", ...
+        manifest: the artefact's own fields (JSON, no wall-clock times).
+        files: names, relative to the folder, that belong to the artefact.
+        sha256: checksums already known, by name; the rest is computed.
+
+    Returns:
+        The manifest as written: the given fields plus ``kind``, ``schema_version``, ``files`` and ``id``.
+    """
+    work = partial_path(out)
+    known = sha256 or {}
+    entries = {name: known.get(name) or file_sha256(work / name) for name in sorted(files)}
+    body = {**manifest, "kind": kind, "schema_version": SCHEMA_VERSION, "files": entries}
+    body["id"] = content_id(body, prefix=f"{kind}-")
+    write_json(work / MANIFEST, body)
+    keep = {*entries, MANIFEST, TIMING}
+    for path in sorted(work.rglob("*"), reverse=True):
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path.relative_to(work).as_posix() not in keep:
+            path.unlink()
+    with storage_errors(out):
+        work.rename(out)
+        sync_directory(out.parent)
+    return body
+
+
+def read_manifest(path: Path, kind: str | None = None) -> dict[str, Any]:
+    """Read and check an artefact's manifest (not its files; see :func:`verify_artefact`).
+
+    Args:
+        path: the artefact's folder.
+        kind: what it has to be, or None for any.
+
+    Raises:
+        InputError: no such folder, no manifest, another kind, or a newer schema.
+        BankIntegrityError: the manifest was edited: its id doesn't match its content.
+    """
+    if not path.exists():
+        hint = " (an interrupted run is there: run its command again)" if partial_path(path).is_dir() else ""
+        raise InputError(f"{path}: no such file or folder{hint}. Check the path")
+    if not (path / MANIFEST).is_file():
+        raise InputError(f"{path}: not a Consilience artefact: it has no {MANIFEST}")
+    manifest = read_json(path / MANIFEST)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise BankIntegrityError(f"{path / MANIFEST}: malformed manifest. Rebuild the artefact")
+    if kind is not None and manifest.get("kind") != kind:
+        raise InputError(f"{path}: expected a {kind}, found a {manifest.get('kind')}")
+    if manifest.get("schema_version") != SCHEMA_VERSION:
+        raise InputError(
+            f"{path}: schema version {manifest.get('schema_version')}, this Consilience reads {SCHEMA_VERSION}. "
+            "Update Consilience or rebuild the artefact"
+        )
+    body = {k: v for k, v in manifest.items() if k != "id"}
+    if content_id(body, prefix=f"{manifest.get('kind')}-") != manifest.get("id"):
+        raise BankIntegrityError(
+            f"{path / MANIFEST}: its id doesn't match its content; it was edited. Rebuild it"
+        )
+    for name in manifest["files"]:
+        relative = Path(name)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise BankIntegrityError(
+                f"{path / MANIFEST}: file name {name!r} leaves the folder. Don't use this artefact"
+            )
+    return manifest
+
+
+def verify_artefact(path: Path) -> dict[str, Any]:
+    """Read an artefact's manifest and check every file's checksum.
+
+    Raises:
+        BankIntegrityError: a file is missing or its bytes changed; the message names the first such file.
+    """
+    manifest = read_manifest(path)
+    for name, expected in manifest["files"].items():
+        check_file(path, name, expected)
+    return manifest
+
+
+def check_file(folder: Path, name: str, expected_sha256: str) -> None:
+    """Check one file of an artefact.
+
+    Raises:
+        BankIntegrityError: it is missing or its bytes changed.
+    """
+    path = folder / name
+    if not path.is_file():
+        raise BankIntegrityError(
+            f"{path}: listed in the manifest but missing. Rebuild or fetch {folder} again"
+        )
+    found = file_sha256(path)
+    if found != expected_sha256:
+        raise BankIntegrityError(
+            f"{path}: checksum {found[:12]}..., the manifest says {expected_sha256[:12]}...: the file is damaged. "
+            f"Rebuild or fetch {folder} again"
+        )

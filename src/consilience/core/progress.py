@@ -1,0 +1,70 @@
+"""Progress bars on standard error; quiet when it isn't a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """A running bar."""
+
+    def advance(self, units: float = 1, *, note: str | None = None) -> None:
+        """Move the bar by so many units and, optionally, replace the note behind it."""
+        ...
+
+
+class _Quiet:
+    def advance(self, units: float = 1, *, note: str | None = None) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def progress_bar(description: str, total: float | None, *, done: float = 0) -> Iterator[Progress]:
+    """Show a bar on standard error while the block runs.
+
+    Args:
+        description: what is being done.
+        total: units of work, or None when unknown.
+        done: units that an earlier, interrupted run already did.
+    """
+    if not sys.stderr.isatty():
+        yield _Quiet()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as RichProgress
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with RichProgress(*columns, console=Console(stderr=True)) as bars:
+        task = bars.add_task(description, total=total, completed=done, note="")
+
+        class _Bar:
+            def advance(self, units: float = 1, *, note: str | None = None) -> None:
+                """Advance the rich bar."""
+                bars.advance(task, units)
+                if note is not None:
+                    bars.update(task, note=note)
+
+        yield _Bar()
+
+
+def log(message: str) -> None:
+    """Print one line of information on standard error."""
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
