@@ -128,9 +128,7 @@ def read_manifest(path: Path, kind: str | None = None) -> dict[str, Any]:
         )
     body = {k: v for k, v in manifest.items() if k != "id"}
     if content_id(body, prefix=f"{manifest.get('kind')}-") != manifest.get("id"):
-        raise BankIntegrityError(
-            f"{path / MANIFEST}: its id doesn't match its content; it was edited. Rebuild it"
-        )
+        raise BankIntegrityError(f"{path / MANIFEST}: its id doesn't match its content; it was edited. Rebuild it")
     for name in manifest["files"]:
         relative = Path(name)
         if relative.is_absolute() or ".." in relative.parts:
@@ -160,9 +158,7 @@ def check_file(folder: Path, name: str, expected_sha256: str) -> None:
     """
     path = folder / name
     if not path.is_file():
-        raise BankIntegrityError(
-            f"{path}: listed in the manifest but missing. Rebuild or fetch {folder} again"
-        )
+        raise BankIntegrityError(f"{path}: listed in the manifest but missing. Rebuild or fetch {folder} again")
     found = file_sha256(path)
     if found != expected_sha256:
         raise BankIntegrityError(

@@ -67,9 +67,7 @@ class MissingExtraError(ConsilienceError):
     """
 
     def __init__(self, extra: str, package: str, purpose: str) -> None:
-        super().__init__(
-            f"{package} is needed {purpose} and isn't installed. Run: pip install 'consilience[{extra}]'"
-        )
+        super().__init__(f"{package} is needed {purpose} and isn't installed. Run: pip install 'consilience[{extra}]'")
         self.extra = extra
         self.package = package
 

@@ -20,9 +20,7 @@ def canonical_json(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
         >>> canonical_json({"b": 1, "a": [1.5, None]})
         b'{"a":[1.5,null],"b":1}'
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def content_id(value: Any, *, prefix: str = "") -> str:  # noqa: ANN401 - any JSON value

@@ -22,7 +22,7 @@ class _Quiet:
 
 
 @contextmanager
-def progress_bar(description: str, total: float | None, *, done: float = 0) -> Iterator[Progress]:
+def progress_bar(description: str, total: float | None, *, done: int = 0) -> Iterator[Progress]:
     """Show a bar on standard error while the block runs.
 
     Args:
