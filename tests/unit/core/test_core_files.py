@@ -1,0 +1,125 @@
+"""Files and artefacts are complete or absent, and what was changed is found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from consilience.core.artefacts import (
+    MANIFEST,
+    TIMING,
+    begin_artefact,
+    finish_artefact,
+    partial_path,
+    read_manifest,
+    verify_artefact,
+)
+from consilience.core.errors import BankIntegrityError, InputError, ResumeError
+from consilience.core.files import atomic_write, read_json, write_json
+
+
+def make_artefact(out, content=b"payload"):
+    work, _ = begin_artefact(out, {"job": 1})
+    (work / "data.bin").write_bytes(content)
+    (work / "scratch.tmp").write_bytes(b"not listed")
+    (work / TIMING).write_text("{}")
+    return finish_artefact(out, kind="bank", manifest={"rows": 3}, files=["data.bin"])
+
+
+def test_atomic_write_leaves_the_old_file_when_the_block_fails(tmp_path):
+    target = tmp_path / "file.txt"
+    target.write_text("old")
+    with pytest.raises(RuntimeError), atomic_write(target, "w") as stream:
+        stream.write("new")
+        raise RuntimeError
+    assert target.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_equal_values_are_equal_bytes(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1, "a": "é"})
+    write_json(tmp_path / "b.json", {"a": "é", "b": 1})
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+def test_invalid_json_is_named(tmp_path):
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(InputError, match=r"bad\.json"):
+        read_json(tmp_path / "bad.json")
+
+
+def test_finish_drops_unlisted_files_and_the_plan_but_keeps_timing(tmp_path):
+    out = tmp_path / "bank"
+    manifest = make_artefact(out)
+    assert sorted(p.name for p in out.iterdir()) == sorted(["data.bin", MANIFEST, TIMING])
+    assert not partial_path(out).exists()
+    assert verify_artefact(out) == manifest
+
+
+def test_same_job_same_id_and_other_content_other_id(tmp_path):
+    first, second = make_artefact(tmp_path / "one"), make_artefact(tmp_path / "two")
+    third = make_artefact(tmp_path / "three", b"other")
+    assert first["id"] == second["id"] != third["id"]
+
+
+def test_an_equal_plan_continues_and_another_is_refused(tmp_path):
+    out = tmp_path / "bank"
+    work, resumed = begin_artefact(out, {"teacher": "a", "rows": 3})
+    assert not resumed
+    (work / "shard").write_bytes(b"done")
+    work, resumed = begin_artefact(out, {"teacher": "a", "rows": 3})
+    assert resumed
+    assert (work / "shard").read_bytes() == b"done"
+    with pytest.raises(ResumeError, match="differs in teacher"):
+        begin_artefact(out, {"teacher": "b", "rows": 3})
+    work, resumed = begin_artefact(out, {"teacher": "b", "rows": 3}, overwrite=True)
+    assert not resumed
+    assert not (work / "shard").exists()
+
+
+def test_a_finished_artefact_is_not_overwritten_unasked(tmp_path):
+    make_artefact(tmp_path / "bank")
+    with pytest.raises(ResumeError, match="already exists"):
+        begin_artefact(tmp_path / "bank", {"job": 1})
+
+
+@pytest.mark.parametrize("position", [0, 3, 6])
+def test_a_flipped_bit_is_found(tmp_path, position):
+    out = tmp_path / "bank"
+    make_artefact(out)
+    data = bytearray((out / "data.bin").read_bytes())
+    data[position] ^= 1
+    (out / "data.bin").write_bytes(data)
+    with pytest.raises(BankIntegrityError, match=r"data\.bin: checksum"):
+        verify_artefact(out)
+
+
+def test_an_edited_manifest_is_found(tmp_path):
+    out = tmp_path / "bank"
+    make_artefact(out)
+    manifest = json.loads((out / MANIFEST).read_text())
+    manifest["rows"] = 4
+    (out / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(BankIntegrityError, match="edited"):
+        read_manifest(out)
+
+
+def test_a_manifest_that_leaves_its_folder_is_refused(tmp_path):
+    from consilience.core.hashing import content_id
+
+    out = tmp_path / "bank"
+    make_artefact(out)
+    manifest = json.loads((out / MANIFEST).read_text())
+    manifest["files"] = {"../outside": "0" * 64}
+    body = {k: v for k, v in manifest.items() if k != "id"}
+    manifest["id"] = content_id(body, prefix="bank-")
+    (out / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(BankIntegrityError, match="leaves the folder"):
+        verify_artefact(out)
+
+
+def test_a_missing_artefact_says_when_an_interrupted_run_is_there(tmp_path):
+    begin_artefact(tmp_path / "bank", {"job": 1})
+    with pytest.raises(InputError, match="interrupted run"):
+        read_manifest(tmp_path / "bank")
