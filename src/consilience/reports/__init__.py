@@ -1,1 +1,1 @@
-"""Reports."""
+"""Reports of runs: Markdown, self-contained HTML, plots. Results in, text out; no models, no training."""

@@ -1,0 +1,61 @@
+# Each target makes its own environment in .venv; a machine needs only Python 3.11 or newer with pip and venv.
+
+PYTHON ?= python3
+# Installed first: without it pip would take the newest build for CUDA. Any torch >= 2.6 will do, e.g. TORCH='torch>=2.6'.
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: help quickstart flickr test lint docs bench clean
+
+help:
+	@echo "make quickstart   a corpus from the built-in grammar, four real teachers, a small student, a report (under 10 minutes)"
+	@echo "make flickr       the main job on real captions (needs CONSILIENCE_DATA)"
+	@echo "make test         all tests"
+	@echo "make lint         ruff, mypy, import-linter, documentation"
+	@echo "make docs         the documentation as a site in site/"
+	@echo "make bench        benchmarks"
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.torch: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	touch $@
+
+# What running needs; tests and documentation need more.
+$(VENV)/.run: pyproject.toml $(VENV)/.torch
+	$(BIN)/python -m pip install --quiet -e '.[run]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch
+	$(BIN)/python -m pip install --quiet -e '.[all,dev]'
+	touch $@ $(VENV)/.run
+
+quickstart: $(VENV)/.run
+	$(BIN)/consilience run recipes/quickstart.toml --out runs/quickstart
+
+flickr: $(VENV)/.run
+	$(BIN)/consilience run recipes/flickr.toml --out runs/flickr
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate_cli.py --check
+	$(BIN)/mkdocs build --strict --quiet
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate_cli.py
+	$(BIN)/mkdocs build --strict
+
+bench: $(VENV)/.dev
+	@for file in benchmarks/bench_*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
+
+clean:
+	rm -rf $(VENV) site build dist

@@ -1,0 +1,199 @@
+"""What a recipe's values point at: files, columns, teachers, presets. Every fault is collected, none raised."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from consilience.core.errors import ConsilienceError
+from consilience.recipes.recipe_file import did_you_mean
+
+BUDGETS = ("steps", "epochs", "minutes")
+TASKS = ("sts", "grammar")
+FORMATS = ("sentence-transformers", "onnx")
+# Backends whose name is a path, relative to the recipe; the others' names are paths only when such a folder exists.
+_PATH_BACKENDS = ("onnx", "static", "vectors", "bank", "parquet", "npy")
+_NAME_OR_PATH_BACKENDS = ("st", "hf")
+_NEEDS = {  # backend: (module, extra)
+    "st": ("sentence_transformers", "st"),
+    "hf": ("transformers", "train"),
+    "onnx": ("onnxruntime", "onnx"),
+    "http": ("httpx", "http"),
+    "https": ("httpx", "http"),
+}
+
+
+def resolve_paths(parts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a copy of the tables with paths relative to the recipe's folder made absolute, and teachers named.
+
+    Args:
+        parts: the recipe's tables as plain values; absent ones are left absent.
+        folder: where the recipe file is.
+    """
+    result = copy.deepcopy(dict(parts))
+    corpus = result.get("corpus") or {}
+    if corpus.get("path") and not corpus["path"].startswith("hub:") and corpus["path"] != "-":
+        corpus["path"] = _absolute(corpus["path"], folder)
+    evaluate = result.get("evaluate") or {}
+    if evaluate.get("data"):
+        evaluate["data"] = _absolute(evaluate["data"], folder)
+    student = result.get("student") or {}
+    if student.get("tokenizer") and (folder / student["tokenizer"]).exists():
+        student["tokenizer"] = _absolute(student["tokenizer"], folder)
+    for teacher in result.get("teachers", []):
+        teacher["name"] = teacher["name"] or default_teacher_name(teacher["spec"])
+        teacher["spec"] = _resolve_spec(teacher["spec"], folder)
+    align = result.get("align")
+    if align is not None and not align["reference"] and result.get("teachers"):
+        align["reference"] = result["teachers"][0]["name"]
+    return result
+
+
+def default_teacher_name(spec: str) -> str:
+    """Return the short name of a teacher that the recipe doesn't name.
+
+    Example:
+        >>> default_teacher_name("st:sentence-transformers/all-mpnet-base-v2?dtype=fp16")
+        'all-mpnet-base-v2'
+    """
+    name = re.split(r"[?#]", spec.partition(":")[2] or spec)[0].rstrip("/").rsplit("/", 1)[-1]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "teacher"
+
+
+def check_parts(parts: Mapping[str, Any]) -> list[str]:
+    """Return a clause for every value that can't work, in the order of the recipe's tables.
+
+    Args:
+        parts: the tables that are well-formed, their paths resolved.
+    """
+    faults: list[str] = []
+    if "corpus" in parts:
+        faults += _corpus_faults(parts["corpus"])
+    if "teachers" in parts:
+        faults += _teacher_faults(parts["teachers"])
+        faults += _name_faults(parts)
+    if "align" in parts:
+        faults += _choice("align.method", parts["align"]["method"], _methods())
+    if "student" in parts:
+        faults += _choice("student.preset", parts["student"]["preset"], _presets())
+    if "train" in parts:
+        faults += _train_faults(parts["train"])
+    if "evaluate" in parts:
+        faults += _evaluate_faults(parts["evaluate"])
+    for i, name in enumerate(parts.get("export", {}).get("formats", [])):
+        faults += _choice(f"export.formats[{i}]", name, FORMATS)
+    return faults
+
+
+def _corpus_faults(corpus: Mapping[str, Any]) -> list[str]:
+    if (corpus["path"] is None) == (corpus["grammar"] is None):
+        return ["corpus: expected exactly one of path and grammar"]
+    if corpus["grammar"] is not None:
+        given = [key for key in ("column", "where") if corpus[key]]
+        return [f"corpus.{key}: the grammar has no columns; leave it out" for key in given]
+    if corpus["path"] == "-":
+        return ["corpus.path: a recipe reads its corpus several times; save standard input to a file and name that"]
+    from consilience.corpora.text import CorpusSpec, open_corpus
+
+    spec = CorpusSpec(**{key: value for key, value in corpus.items() if key != "grammar"})
+    try:
+        open_corpus(spec)
+    except ConsilienceError as error:
+        return [f"corpus: {error}"]
+    return []
+
+
+def _teacher_faults(teachers: Sequence[Mapping[str, Any]]) -> list[str]:
+    faults = []
+    seen: dict[str, int] = {}
+    for i, teacher in enumerate(teachers):
+        name = teacher["name"]
+        if name in seen:
+            faults.append(f"teachers[{i}].name: {name} is also teachers[{seen[name]}]; give each its own name")
+        seen.setdefault(name, i)
+        fault = _spec_fault(teacher)
+        if fault:
+            faults.append(f"teachers[{i}].spec: {fault}")
+    return faults
+
+
+def _spec_fault(teacher: Mapping[str, Any]) -> str | None:
+    from consilience.teachers.spec import parse_teacher_spec
+
+    try:
+        spec = parse_teacher_spec(teacher["spec"])
+        if spec.backend == "packaged":
+            from consilience.teachers.packaged import packaged_files
+
+            packaged_files(spec.name)
+    except ConsilienceError as error:
+        return str(error)
+    module, extra = _NEEDS.get(spec.backend, ("", ""))
+    if module and find_spec(module) is None:
+        return f"{teacher['spec']}: {module} isn't installed. Run: pip install 'consilience[{extra}]'"
+    if spec.backend in _PATH_BACKENDS and not Path(spec.name.partition("#")[0]).exists():
+        return f"{teacher['spec']}: no such file or folder. Check the path"
+    return None
+
+
+def _name_faults(parts: Mapping[str, Any]) -> list[str]:
+    """Names that refer to teachers."""
+    names = [teacher["name"] for teacher in parts["teachers"]]
+    faults = []
+    if "align" in parts:
+        faults += _choice("align.reference", parts["align"]["reference"], names, noun="teacher")
+    consensus = parts.get("consensus", {"weights": {}, "leave_out": []})
+    for name in consensus["weights"]:
+        faults += _choice(f"consensus.weights.{name}", name, names, noun="teacher")
+    for i, name in enumerate(consensus["leave_out"]):
+        faults += _choice(f"consensus.leave_out[{i}]", name, names, noun="teacher")
+    if names and set(names) <= set(consensus["leave_out"]):
+        faults.append("consensus.leave_out: leaves no teacher; keep at least one")
+    return faults
+
+
+def _train_faults(train: Mapping[str, Any]) -> list[str]:
+    given = [key for key in BUDGETS if train[key] is not None]
+    faults = []
+    if len(given) != 1:
+        found = " and ".join(f"{key} = {train[key]}" for key in given) or "none"
+        faults.append(f"train: expected exactly one budget of {', '.join(BUDGETS)}, got {found}")
+    if train["objective"] is not None:
+        faults += _choice("train.objective", train["objective"], _objectives())
+    return faults
+
+
+def _evaluate_faults(evaluate: Mapping[str, Any]) -> list[str]:
+    faults = []
+    for i, name in enumerate(evaluate["tasks"]):
+        faults += _choice(f"evaluate.tasks[{i}]", name, TASKS)
+    if "sts" in evaluate["tasks"] and evaluate["missing_data"] == "refuse" and not has_sts_data(evaluate["data"]):
+        where = evaluate["data"] or "neither evaluate.data nor CONSILIENCE_DATA"
+        faults.append(
+            f"evaluate.data: {where} has no sts/*.tsv. Set CONSILIENCE_DATA, or set evaluate.missing_data to 'skip'"
+        )
+    return faults
+
+
+def has_sts_data(data: str | None) -> bool:
+    """Return whether a data folder holds the STS tasks (directly, or in ``sts/``)."""
+    return data is not None and any(any(Path(data, part).glob("sts*.tsv")) for part in ("", "sts"))
+
+
+def _choice(key: str, value: str, known: Sequence[str], *, noun: str = "name") -> list[str]:
+    return [] if value in known else [f"{key}: unknown {noun} {value!r}{did_you_mean(value, list(known))}"]
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return str((folder / Path(path).expanduser()).resolve())
+
+
+def _resolve_spec(spec: str, folder: Path) -> str:
+    backend, colon, rest = spec.partition(":")
+    name, mark, tail = re.match(r"([^?#]*)([?#]?)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+    is_path = backend in _PATH_BACKENDS or (backend in _NAME_OR_PATH_BACKENDS and (folder / name).exists())
+    return f"{backend}{colon}{_absolute(name, folder)}{mark}{tail}" if is_path and name else spec

@@ -1,0 +1,231 @@
+"""The recipe file: a TOML document that describes a whole run, checked completely before anything starts.
+
+The models here say which keys there are; ``recipe_values`` expands the environment and applies ``--set``;
+``recipe_checks`` looks at what the values point at (files, columns, teachers, presets).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from consilience.core.errors import InputError, RecipeError
+from consilience.recipes.recipe_values import apply_settings, expand_environment
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class _Part(BaseModel):
+    """A table of the recipe: unknown keys and wrong types are faults."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class CorpusPart(_Part):
+    """``[corpus]``: a file, folder or data set, or ``grammar = N`` captions of the built-in grammar."""
+
+    path: str | None = None
+    column: str | None = None
+    where: dict[str, str] = Field(default_factory=dict)
+    limit: Count | None = None
+    on_fault: Literal["refuse", "drop"] = "refuse"
+    max_characters: Count = 50_000
+    grammar: Count | None = None
+
+
+class TeacherPart(_Part):
+    """``[[teachers]]``: one teacher; the first one is the reference unless ``[align]`` names another."""
+
+    spec: str
+    name: str = ""
+    prompt: str | None = None
+    max_length: Count | None = None
+    dtype: Literal["fp16", "fp32"] = "fp16"
+
+
+class AlignPart(_Part):
+    """``[align]``: how the teachers' frames are mapped into the reference's."""
+
+    reference: str = ""
+    method: str = "whitened"
+    fit_rows: Count = 24_000
+    held_out_rows: Count = 5_000
+    shrinkage: Annotated[float, Field(ge=0)] = 1e-3
+
+
+class ConsensusPart(_Part):
+    """``[consensus]``: weights per teacher name (1 when not named), and teachers to leave out."""
+
+    weights: dict[str, float] = Field(default_factory=dict)
+    leave_out: list[str] = Field(default_factory=list)
+
+
+class StudentPart(_Part):
+    """``[student]``: its size, its tokenizer and the longest text it reads."""
+
+    preset: str = "mini"
+    tokenizer: str | None = None
+    max_length: Count | None = None
+
+
+class TrainPart(_Part):
+    """``[train]``: exactly one budget, and the optimiser's settings."""
+
+    steps: Count | None = None
+    epochs: Positive | None = None
+    minutes: Positive | None = None
+    lr: Positive | None = None
+    batch_rows: Count | None = None
+    objective: str | None = None
+
+
+class EvaluatePart(_Part):
+    """``[evaluate]``: the tasks, their data, and whether the teachers are measured beside the student."""
+
+    tasks: list[str] = Field(default_factory=lambda: ["grammar"])
+    data: str | None = None
+    missing_data: Literal["refuse", "skip"] = "refuse"
+    compare: bool = True
+
+
+class ExportPart(_Part):
+    """``[export]``: the formats that are written."""
+
+    formats: list[str] = Field(default_factory=lambda: ["sentence-transformers", "onnx"])
+
+
+class Recipe(_Part):
+    """A whole run."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    seed: Annotated[int, Field(ge=0)] = 0
+    corpus: CorpusPart
+    teachers: Annotated[list[TeacherPart], Field(min_length=1)]
+    align: AlignPart = AlignPart()
+    consensus: ConsensusPart = ConsensusPart()
+    student: StudentPart = StudentPart()
+    train: TrainPart
+    evaluate: EvaluatePart = EvaluatePart()
+    export: ExportPart = ExportPart()
+
+
+TABLES: dict[str, type[_Part]] = {
+    "corpus": CorpusPart,
+    "teachers": TeacherPart,
+    "align": AlignPart,
+    "consensus": ConsensusPart,
+    "student": StudentPart,
+    "train": TrainPart,
+    "evaluate": EvaluatePart,
+    "export": ExportPart,
+}
+
+_EXPECTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
+
+
+def load_recipe(path: str | Path, *, settings: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, expand its environment variables, apply ``--set`` values and check all of it.
+
+    Args:
+        path: the TOML file.
+        settings: ``key.path=value`` strings that override it.
+
+    Returns:
+        The recipe, its paths resolved relative to the file.
+
+    Raises:
+        InputError: the file is missing or isn't TOML.
+        RecipeError: it has faults; all of them are listed.
+    """
+    path = Path(path)
+    document = _read_toml(path)
+    faults: list[str] = []
+    document = apply_settings(document, settings, faults)
+    document = expand_environment(document, faults)
+    recipe, shape_faults = _validate(document)
+    faults += shape_faults
+    from consilience.recipes.recipe_checks import check_parts, resolve_paths
+
+    # Tables that are well-formed are checked even when another is not, so that one pass shows every fault.
+    parts = resolve_paths(recipe.model_dump() if recipe else _sound_parts(document), path.resolve().parent)
+    faults += check_parts(parts)
+    if faults:
+        raise RecipeError(str(path), faults)
+    return Recipe.model_validate(parts)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such recipe. Check the path") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path}: is a folder, expected a TOML file. Give the recipe file itself") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: isn't valid TOML ({error}). Fix that line") from error
+
+
+def _validate(document: Mapping[str, Any]) -> tuple[Recipe | None, list[str]]:
+    try:
+        return Recipe.model_validate(document), []
+    except ValidationError as error:
+        return None, [_describe(detail) for detail in error.errors(include_url=False)]
+
+
+def _sound_parts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a faulty recipe that are valid by themselves, with their defaults."""
+    parts: dict[str, Any] = {}
+    for table, model in TABLES.items():
+        value = document.get(table, None if table in ("corpus", "teachers", "train") else {})
+        try:
+            if table == "teachers":
+                parts[table] = [model.model_validate(item).model_dump() for item in value or []]
+            elif value is not None:
+                parts[table] = model.model_validate(value).model_dump()
+        except (ValidationError, TypeError):
+            continue
+    return parts
+
+
+def _describe(detail: ErrorDetails) -> str:
+    """Turn one pydantic error into a clause: the key, what was expected, what was found."""
+    location = detail["loc"]
+    key = re.sub(r"\.(\d+)", r"[\1]", ".".join(str(step) for step in location))
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        model: type[BaseModel] = TABLES.get(str(location[0]), Recipe) if len(location) > 1 else Recipe
+        return f"{key}: unknown key{did_you_mean(str(location[-1]), list(model.model_fields))}"
+    if kind == "missing":
+        return f"{key}: required and missing"
+    if kind in _EXPECTED:
+        return f"{key}: expected {_EXPECTED[kind]}, got {detail['input']!r}"
+    return f"{key}: {detail['msg'].lower()}, got {detail['input']!r}"
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Return a suffix that offers the nearest known word, or lists the known ones.
+
+    Example:
+        >>> did_you_mean("stepz", ["steps", "epochs"])
+        '; did you mean steps?'
+        >>> did_you_mean("x", ["steps", "epochs"])
+        '; known: steps, epochs'
+    """
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"

@@ -1,0 +1,268 @@
+"""The whole job from one recipe: corpus, banks, frames, consensus, student, evaluation, export, report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.core.artefacts import begin_artefact, finish_artefact
+from consilience.core.files import atomic_write, write_json
+
+if TYPE_CHECKING:
+    from consilience.recipes.recipe_file import Recipe, TeacherPart
+    from consilience.recipes.stages import StageResult, Stages
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run did and where it is.
+
+    Attributes:
+        out: the run's folder.
+        stages: one entry a stage, in order.
+        results: everything that ``results.json`` holds; empty for a dry run.
+    """
+
+    out: Path
+    stages: Sequence[StageResult]
+    results: Mapping[str, Any]
+
+    @property
+    def report(self) -> Path:
+        """The HTML report."""
+        return self.out / "report.html"
+
+    @property
+    def model(self) -> Path | None:
+        """The exported model's folder, or None for a dry run that didn't find one."""
+        folders = {stage.name: stage.folder for stage in self.stages if stage.manifest is not None}
+        return folders.get("export")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results as JSON; of a dry run, the stages alone."""
+        return dict(self.results) or {"stages": [stage.to_json() for stage in self.stages]}
+
+
+def run(
+    recipe: str | Path,
+    *,
+    set: Sequence[str] = (),  # noqa: A002 - named like the command line's option
+    out: str | Path | None = None,
+    dry_run: bool = False,
+) -> RunResult:
+    """Run a recipe; every stage whose output is already there is skipped, an interrupted one continues.
+
+    Args:
+        recipe: the TOML file (docs/recipes.md lists its keys).
+        set: ``key.path=value`` strings that override it, e.g. ``train.minutes=5``.
+        out: the run's folder; ``runs/<recipe name>`` when None.
+        dry_run: only find out which stages would run.
+
+    Returns:
+        The stages, and the results as they are in ``results.json``.
+
+    Raises:
+        RecipeError: the recipe has faults; all are listed and nothing was started.
+        ConsilienceError: a stage refused its input; finished stages are kept.
+    """
+    from consilience.recipes.recipe_file import load_recipe
+    from consilience.recipes.stages import Stages
+
+    checked = load_recipe(recipe, settings=set)
+    folder = Path(out) if out is not None else Path("runs") / checked.name
+    stages = Stages(folder, dry_run=dry_run)
+    if not dry_run:
+        folder.mkdir(parents=True, exist_ok=True)
+    made = _run_stages(checked, stages)
+    if dry_run:
+        return RunResult(folder, stages.results, {})
+    from consilience.recipes.run_report import collect_results, write_report
+
+    command = ["consilience", "run", os.path.relpath(recipe)]
+    command += [word for text in set for word in ("--set", text)] + (["--out", str(out)] if out is not None else [])
+    results = collect_results(checked, made, stages.results, command=command)
+    write_report(folder, results)
+    return RunResult(folder, stages.results, results)
+
+
+@dataclass(frozen=True)
+class MadeStages:
+    """The stages' results by their role."""
+
+    corpus: StageResult
+    banks: Mapping[str, StageResult]
+    frames: StageResult
+    consensus: StageResult
+    student: StageResult
+    evaluation: StageResult
+    export: StageResult
+
+
+def _run_stages(recipe: Recipe, stages: Stages) -> MadeStages:
+    from consilience.recipes.align import align
+    from consilience.recipes.consensus import consensus
+    from consilience.recipes.distill import distill
+    from consilience.recipes.embed import embed
+    from consilience.recipes.export import export
+    from consilience.recipes.measure import measure_run
+
+    corpus = _corpus_stage(recipe, stages)
+    texts = corpus_options(recipe, corpus)
+
+    banks: dict[str, StageResult] = {}
+    for teacher in recipe.teachers:
+        options = teacher.model_dump(include={"prompt", "max_length", "dtype"})
+        banks[teacher.name] = stages.stage(
+            f"embed-{teacher.name}",
+            _when(corpus, corpus=_fingerprint(corpus), teacher=_teacher_content(teacher), **options),
+            lambda out, teacher=teacher, options=options: embed(**texts, teacher=teacher.spec, out=out, **options),
+        )
+    folders = {name: bank.folder for name, bank in banks.items()}
+
+    part = recipe.align.model_dump()
+    frames = stages.stage(
+        "align",
+        _when(*banks.values(), banks=[bank.id for bank in banks.values()], seed=recipe.seed, **part),
+        lambda out: align(
+            list(folders.values()),
+            **{**part, "reference": folders[recipe.align.reference]},
+            seed=recipe.seed,
+            out=out,
+        ),
+    )
+
+    kept = [name for name in folders if name not in recipe.consensus.leave_out]
+    weights = {name: recipe.consensus.weights.get(name, 1.0) for name in kept}
+    target = stages.stage(
+        "consensus",
+        _when(frames, frames=frames.id, banks=[banks[name].id for name in kept], weights=weights),
+        lambda out: consensus(
+            [folders[name] for name in kept], frames=frames.folder, weights=list(weights.values()), out=out
+        ),
+    )
+
+    train = recipe.train.model_dump(exclude_none=True)
+    shape = {key: value for key, value in recipe.student.model_dump(exclude_none=True).items() if key != "preset"}
+    student = stages.stage(
+        "distill",
+        _when(target, target=target.id, seed=recipe.seed, student=recipe.student.preset, **shape, **train),
+        lambda out: distill(
+            **texts, target=target.folder, student=recipe.student.preset, seed=recipe.seed, out=out, **shape, **train
+        ),
+    )
+
+    evaluation = stages.stage(
+        "evaluate",
+        _when(student, **_evaluation_inputs(recipe, student, target, frames, banks)),
+        lambda out: measure_run(recipe, texts, student=student, target=target, frames=frames, banks=banks, out=out),
+    )
+
+    exported = stages.stage(
+        "export",
+        _when(student, evaluation, student=student.id, evaluation=evaluation.id, formats=recipe.export.formats),
+        lambda out: export(
+            student.folder, out=out, formats=recipe.export.formats, results=_card_results(evaluation.folder)
+        ),
+    )
+    return MadeStages(corpus, banks, frames, target, student, evaluation, exported)
+
+
+def _when(*upstream: StageResult, **inputs: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON values
+    """Return the inputs, or None when an upstream artefact doesn't exist yet (in a dry run)."""
+    return None if any(stage.manifest is None for stage in upstream) else inputs
+
+
+def _fingerprint(corpus: StageResult) -> str | None:
+    return None if corpus.manifest is None else corpus.manifest["corpus"]["fingerprint"]
+
+
+def _teacher_content(teacher: TeacherPart) -> dict[str, Any]:
+    """Return what a teacher is: its spec, and the content of the local files that the spec names."""
+    from consilience.recipes.stages import path_content
+    from consilience.teachers.spec import parse_teacher_spec
+
+    spec = parse_teacher_spec(teacher.spec)
+    path = Path(spec.name.partition("#")[0])
+    if not path.exists():
+        return {"spec": spec.canonical()}
+    return {"backend": spec.backend, "options": dict(spec.options), "content": path_content(path)}
+
+
+def _corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
+    """Fingerprint and report the corpus; a grammar corpus is written first."""
+    from consilience.corpora.fingerprint import fingerprint_corpus
+    from consilience.corpora.text import CorpusSpec, open_corpus
+
+    options = recipe.corpus.model_dump(exclude={"grammar"})
+    if recipe.corpus.grammar is not None:
+        inputs: dict[str, Any] = {"grammar": recipe.corpus.grammar, "seed": recipe.seed}
+    else:
+        # The text's path is no part of its identity: the same rows elsewhere are the same corpus.
+        inputs = {"corpus": fingerprint_corpus(open_corpus(CorpusSpec(**options))).to_json()}
+    return stages.stage("corpus", inputs, lambda out: _make_corpus(recipe, inputs, out))
+
+
+def _make_corpus(recipe: Recipe, plan: dict[str, Any], out: Path) -> None:
+    from consilience.corpora.caption_grammar import generate_captions
+    from consilience.corpora.corpus_report import report_corpus
+    from consilience.corpora.fingerprint import fingerprint_corpus
+    from consilience.corpora.text import CorpusSpec, open_corpus
+
+    work, _ = begin_artefact(out, plan)
+    files = ["report.json"]
+    if recipe.corpus.grammar is not None:
+        with atomic_write(work / "captions.txt", "w") as stream:
+            stream.writelines(f"{text}\n" for text in generate_captions(recipe.corpus.grammar, seed=recipe.seed))
+        files.append("captions.txt")
+        corpus = open_corpus(CorpusSpec(path=str(work / "captions.txt"), limit=recipe.corpus.limit))
+    else:
+        corpus = open_corpus(CorpusSpec(**recipe.corpus.model_dump(exclude={"grammar"})))
+    identity = fingerprint_corpus(corpus).to_json()
+    write_json(work / "report.json", report_corpus(corpus).to_json())
+    finish_artefact(out, kind="corpus", manifest={"corpus": identity, "source": _source(recipe)}, files=files)
+
+
+def _source(recipe: Recipe) -> dict[str, Any]:
+    corpus = recipe.corpus
+    if corpus.grammar is not None:
+        return {"grammar": corpus.grammar, "seed": recipe.seed}
+    return {"file": Path(str(corpus.path)).name, "column": corpus.column, "where": corpus.where, "limit": corpus.limit}
+
+
+def corpus_options(recipe: Recipe, corpus: StageResult) -> dict[str, Any]:
+    """Return the arguments by which the verbs read the run's corpus.
+
+    Args:
+        recipe: the recipe.
+        corpus: the finished corpus stage; in a dry run it may be missing, then nothing reads the path.
+    """
+    options = recipe.corpus.model_dump(exclude={"grammar", "path"})
+    path = recipe.corpus.path if recipe.corpus.grammar is None else f"{corpus.folder}/captions.txt"
+    return {"corpus": path, **options}
+
+
+def _evaluation_inputs(
+    recipe: Recipe, student: StageResult, target: StageResult, frames: StageResult, banks: Mapping[str, StageResult]
+) -> dict[str, Any]:
+    from consilience.recipes.measure import sts_content, tasks_to_run
+
+    tasks = tasks_to_run(recipe)
+    return {
+        "student": student.id,
+        "target": target.id,
+        "frames": frames.id,
+        "banks": [bank.id for bank in banks.values()],
+        "tasks": tasks,
+        "data": sts_content(recipe) if "sts" in tasks else None,
+        "seed": recipe.seed,
+        "compare": recipe.evaluate.compare,
+    }
+
+
+def _card_results(evaluation: Path | None) -> dict[str, Any]:
+    from consilience.core.files import read_json
+
+    return dict(read_json(Path(str(evaluation)) / "evaluation.json"))
