@@ -1,1 +1,1 @@
-"""Corpora."""
+"""Text corpora: reading, fingerprints, reports, and the caption grammar."""
