@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError
-from consilience.recipes.recipe_file import did_you_mean
+from consilience.recipes.recipe_values import did_you_mean
 
 BUDGETS = ("steps", "epochs", "minutes")
 TASKS = ("sts", "grammar")
@@ -171,7 +171,7 @@ def _evaluate_faults(evaluate: Mapping[str, Any]) -> list[str]:
     faults = []
     for i, name in enumerate(evaluate["tasks"]):
         faults += _choice(f"evaluate.tasks[{i}]", name, TASKS)
-    if "sts" in evaluate["tasks"] and evaluate["missing_data"] == "refuse" and not has_sts_data(evaluate["data"]):
+    if any(task != "grammar" for task in evaluate["tasks"]) and evaluate["missing_data"] == "refuse" and not has_sts_data(evaluate["data"]):
         where = evaluate["data"] or "neither evaluate.data nor CONSILIENCE_DATA"
         faults.append(
             f"evaluate.data: {where} has no sts/*.tsv. Set CONSILIENCE_DATA, or set evaluate.missing_data to 'skip'"
@@ -181,7 +181,14 @@ def _evaluate_faults(evaluate: Mapping[str, Any]) -> list[str]:
 
 def has_sts_data(data: str | None) -> bool:
     """Return whether a data folder holds the STS tasks (directly, or in ``sts/``)."""
-    return data is not None and any(any(Path(data, part).glob("sts*.tsv")) for part in ("", "sts"))
+    return sts_folder(data) is not None
+
+
+def sts_folder(data: str | None) -> Path | None:
+    """Return the folder with the STS tasks' files in a data folder, or None."""
+    if data is None:
+        return None
+    return next((folder for folder in (Path(data) / "sts", Path(data)) if any(folder.glob("sts*.tsv"))), None)
 
 
 def _choice(key: str, value: str, known: Sequence[str], *, noun: str = "name") -> list[str]:

@@ -6,7 +6,6 @@ The models here say which keys there are; ``recipe_values`` expands the environm
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from consilience.core.errors import InputError, RecipeError
-from consilience.recipes.recipe_values import apply_settings, expand_environment
+from consilience.recipes.recipe_checks import check_parts, resolve_paths
+from consilience.recipes.recipe_values import apply_settings, did_you_mean, expand_environment
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -160,8 +160,6 @@ def load_recipe(path: str | Path, *, settings: Sequence[str] = ()) -> Recipe:
     document = expand_environment(document, faults)
     recipe, shape_faults = _validate(document)
     faults += shape_faults
-    from consilience.recipes.recipe_checks import check_parts, resolve_paths
-
     # Tables that are well-formed are checked even when another is not, so that one pass shows every fault.
     parts = resolve_paths(recipe.model_dump() if recipe else _sound_parts(document), path.resolve().parent)
     faults += check_parts(parts)
@@ -216,16 +214,3 @@ def _describe(detail: ErrorDetails) -> str:
     if kind in _EXPECTED:
         return f"{key}: expected {_EXPECTED[kind]}, got {detail['input']!r}"
     return f"{key}: {detail['msg'].lower()}, got {detail['input']!r}"
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return a suffix that offers the nearest known word, or lists the known ones.
-
-    Example:
-        >>> did_you_mean("stepz", ["steps", "epochs"])
-        '; did you mean steps?'
-        >>> did_you_mean("x", ["steps", "epochs"])
-        '; known: steps, epochs'
-    """
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import os
 import re
 import tomllib
@@ -136,3 +137,16 @@ def _assign(document: dict[str, Any], steps: list[str], value: Any) -> None:  # 
                 node = node.setdefault(step, {})
         else:
             raise ValueError(f"--set {name}: {'.'.join(steps[:i])} is a value, not a table. Set it itself")
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Return a suffix that offers the nearest known word, or lists the known ones.
+
+    Example:
+        >>> did_you_mean("stepz", ["steps", "epochs"])
+        '; did you mean steps?'
+        >>> did_you_mean("x", ["steps", "epochs"])
+        '; known: steps, epochs'
+    """
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"

@@ -49,7 +49,7 @@ class RunResult:
 def run(
     recipe: str | Path,
     *,
-    set: Sequence[str] = (),  # noqa: A002 - named like the command line's option
+    set: Sequence[str] = (),
     out: str | Path | None = None,
     dry_run: bool = False,
 ) -> RunResult:
@@ -154,10 +154,11 @@ def _run_stages(recipe: Recipe, stages: Stages) -> MadeStages:
         ),
     )
 
+    plan = _evaluation_inputs(recipe, student, target, banks)
     evaluation = stages.stage(
         "evaluate",
-        _when(student, **_evaluation_inputs(recipe, student, target, frames, banks)),
-        lambda out: measure_run(recipe, texts, student=student, target=target, frames=frames, banks=banks, out=out),
+        _when(student, **plan),
+        lambda out: measure_run(recipe, texts, student=student, target=target, banks=banks, out=out, plan=plan),
     )
 
     exported = stages.stage(
@@ -245,7 +246,7 @@ def corpus_options(recipe: Recipe, corpus: StageResult) -> dict[str, Any]:
 
 
 def _evaluation_inputs(
-    recipe: Recipe, student: StageResult, target: StageResult, frames: StageResult, banks: Mapping[str, StageResult]
+    recipe: Recipe, student: StageResult, target: StageResult, banks: Mapping[str, StageResult]
 ) -> dict[str, Any]:
     from consilience.recipes.measure import sts_content, tasks_to_run
 
@@ -253,10 +254,9 @@ def _evaluation_inputs(
     return {
         "student": student.id,
         "target": target.id,
-        "frames": frames.id,
         "banks": [bank.id for bank in banks.values()],
         "tasks": tasks,
-        "data": sts_content(recipe) if "sts" in tasks else None,
+        "data": sts_content(recipe) if tasks != ["grammar"] else None,
         "seed": recipe.seed,
         "compare": recipe.evaluate.compare,
     }

@@ -16,9 +16,11 @@ _PAGE = Template("""<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
-:root { color-scheme: light dark; --text: #1d2329; --faint: #5c6670; --line: #dfe3e8; --page: #ffffff; --band: #f5f7f9; --link: #0a5ca8; }
+:root { color-scheme: light dark; --text: #1d2329; --faint: #5c6670; --line: #dfe3e8;
+  --page: #ffffff; --band: #f5f7f9; --link: #0a5ca8; }
 @media (prefers-color-scheme: dark) {
-  :root { --text: #dde3ea; --faint: #98a3af; --line: #323a43; --page: #14181d; --band: #1b2127; --link: #79b8ff; }
+  :root { --text: #dde3ea; --faint: #98a3af; --line: #323a43;
+    --page: #14181d; --band: #1b2127; --link: #79b8ff; }
 }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2.2rem 1.4rem 4rem; max-width: 62rem; background: var(--page); color: var(--text);
@@ -34,7 +36,8 @@ table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabu
 th, td { padding: .34rem .75rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 th { background: var(--band); font-weight: 600; }
 tbody tr:hover { background: var(--band); }
-code, pre { font: .86em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; background: var(--band); border-radius: 4px; }
+code, pre { font: .86em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
+  background: var(--band); border-radius: 4px; }
 code { padding: .1em .3em; } pre { padding: .8rem 1rem; overflow-x: auto; } pre code { padding: 0; }
 img { display: block; max-width: 100%; height: auto; margin: .9rem 0; padding: .7rem; background: #fff;
   border: 1px solid var(--line); border-radius: 8px; }

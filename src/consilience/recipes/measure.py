@@ -1,0 +1,132 @@
+"""The measuring stage of a run: task scores of the student and its teachers, and everybody's spectrum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.core.artefacts import begin_artefact, finish_artefact
+from consilience.core.files import write_json
+from consilience.core.seeds import rng_from_name
+
+if TYPE_CHECKING:
+    from consilience.core.encoder import Encoder
+    from consilience.recipes.recipe_file import Recipe
+    from consilience.recipes.stages import StageResult
+
+SPECTRUM_ROWS = 2_000  # assumed: enough that a rank of a few hundred is not limited by the sample
+
+
+def tasks_to_run(recipe: Recipe) -> list[str]:
+    """Return the recipe's tasks, without those whose data isn't here if the recipe allows that."""
+    from consilience.recipes.recipe_checks import has_sts_data
+
+    part = recipe.evaluate
+    if part.missing_data == "refuse" or has_sts_data(part.data):
+        return list(part.tasks)
+    return [task for task in part.tasks if task == "grammar"]
+
+
+def sts_content(recipe: Recipe) -> str:
+    """Return a hash of the STS files that the recipe reads."""
+    from consilience.core.hashing import content_id, file_sha256
+    from consilience.recipes.recipe_checks import sts_folder
+
+    folder = sts_folder(recipe.evaluate.data)
+    files = sorted(folder.glob("*.tsv")) if folder is not None else []
+    return content_id([[file.name, file_sha256(file)] for file in files])
+
+
+def measure_run(
+    recipe: Recipe,
+    texts: Mapping[str, Any],
+    *,
+    student: StageResult,
+    target: StageResult,
+    banks: Mapping[str, StageResult],
+    out: Path,
+    plan: dict[str, Any],
+) -> None:
+    """Write the evaluation artefact: ``evaluation.json`` and ``spectra.json``.
+
+    Args:
+        recipe: the recipe.
+        texts: the corpus arguments that the verbs share.
+        student: finished student.
+        target: finished consensus.
+        banks: finished banks by teacher name.
+        out: the artefact's folder.
+        plan: what identifies this measurement.
+    """
+    from consilience.recipes.encoders import open_encoder
+    from consilience.recipes.evaluate import evaluate
+
+    work, _ = begin_artefact(out, plan)
+    encoder = open_encoder(str(student.folder))
+    models: list[tuple[str, Any]] = [("student", encoder)]
+    if recipe.evaluate.compare:
+        models += [(teacher.name, teacher_spec(teacher.model_dump())) for teacher in recipe.teachers]
+    found = evaluate(
+        [model for _, model in models], tasks=tasks_to_run(recipe), data=recipe.evaluate.data, seed=recipe.seed
+    ).to_json()
+    write_json(work / "evaluation.json", _renamed(found, [name for name, _ in models]))
+    write_json(work / "spectra.json", _spectra(recipe, texts, encoder, target, banks))
+    finish_artefact(out, kind="evaluation", manifest=plan, files=["evaluation.json", "spectra.json"])
+
+
+def teacher_spec(teacher: Mapping[str, Any]) -> str:
+    """Return the spec string of a recipe's teacher with its prompt and length inside."""
+    from consilience.teachers.spec import parse_teacher_spec
+
+    options = {key: teacher[key] for key in ("prompt", "max_length") if teacher[key] is not None}
+    return parse_teacher_spec(teacher["spec"], **options).canonical()
+
+
+def _renamed(found: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Call the models what the recipe calls them, so that the artefact names no local folders."""
+    labels = {model["model"]: name for model, name in zip(found["models"], names, strict=True)}
+    for model, name in zip(found["models"], names, strict=True):
+        model["model"] = name
+    for comparison in found["comparisons"]:
+        comparison["first"], comparison["second"] = labels[comparison["first"]], labels[comparison["second"]]
+    return found
+
+
+def _spectra(
+    recipe: Recipe,
+    texts: Mapping[str, Any],
+    student: Encoder,
+    target: StageResult,
+    banks: Mapping[str, StageResult],
+) -> dict[str, Any]:
+    """Eigenvalues of the centred covariance of unit rows, of the same corpus rows for every model."""
+    from consilience.banks.reader import open_bank
+    from consilience.corpora.text import CorpusSpec, open_corpus
+
+    sources = {**{name: bank.folder for name, bank in banks.items()}, "consensus": target.folder}
+    opened = {name: open_bank(Path(str(folder))) for name, folder in sources.items()}
+    total = opened["consensus"].rows
+    rng = rng_from_name(f"{recipe.name}/spectrum", recipe.seed)
+    rows = np.sort(rng.choice(total, size=min(SPECTRUM_ROWS, total), replace=False))
+    spectra = {name: _eigenvalues(np.asarray(bank[rows], dtype=np.float64)) for name, bank in opened.items()}
+    wanted = set(rows.tolist())
+    corpus = open_corpus(CorpusSpec(**{("path" if key == "corpus" else key): value for key, value in texts.items()}))
+    sample = [text for row, text in enumerate(corpus) if row in wanted]
+    spectra["student"] = _eigenvalues(np.asarray(student.encode(sample), dtype=np.float64))
+    return {"rows": len(rows), "eigenvalues": spectra}
+
+
+def _eigenvalues(vectors: NDArray[np.float64]) -> list[float]:
+    """Return the covariance's eigenvalues of normalised rows, largest first, as shares of their sum.
+
+    Args:
+        vectors: (n, d), not necessarily normalised; zero rows are left out.
+    """
+    norms = np.linalg.norm(vectors, axis=1)
+    unit = vectors[norms > 0] / norms[norms > 0, None]
+    values = np.linalg.svd(unit - unit.mean(axis=0), compute_uv=False) ** 2
+    return [round(float(value), 9) for value in values / values.sum()]

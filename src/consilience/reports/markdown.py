@@ -1,0 +1,287 @@
+"""A run's report in Markdown: what was done, how well each part went, and the command that does it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Json = Mapping[str, Any]
+
+
+def render_markdown(results: Json, *, plots: Mapping[str, str]) -> str:
+    """Write the report of a run.
+
+    Args:
+        results: what ``results.json`` holds (recipes/run_report.py).
+        plots: addresses of the plots that there are: "training", "spectra", "agreement", "scores".
+
+    Returns:
+        CommonMark with tables.
+    """
+    sections = [
+        _summary(results),
+        _evaluation(results, plots),
+        _comparisons(results),
+        _geometry(results, plots),
+        _teachers(results),
+        _frames(results),
+        _consensus(results, plots),
+        _training(results, plots),
+        _corpus(results),
+        _export(results),
+        _stages(results),
+        _reproduce(results),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    r"""Return a Markdown table; the first column is left-aligned, the others right-aligned.
+
+    Example:
+        >>> print(markdown_table(["model", "score"], [["a|b", 0.5]]))
+        | model | score |
+        |:--|--:|
+        | a\|b | 0.5 |
+    """
+    cells = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    lines = [
+        "| " + " | ".join(headers) + " |",
+        "|:--" + "|--:" * (len(headers) - 1) + "|",
+        *("| " + " | ".join(row) + " |" for row in cells),
+    ]
+    return "\n".join(lines)
+
+
+def number(value: Any, digits: int = 3) -> str:  # noqa: ANN401 - any JSON number
+    """Format a number, or a dash where there is none.
+
+    Example:
+        >>> number(0.12345), number(58308864), number(None)
+        ('0.123', '58,308,864', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def _interval(entry: Json) -> str:
+    return f"{entry['score']:.4f} [{entry['low']:.3f}, {entry['high']:.3f}]"
+
+
+def _summary(results: Json) -> str:
+    student = _model(results, "student")
+    lines = [f"# {results['name']}", ""]
+    teachers = ", ".join(teacher["name"] for teacher in results["teachers"])
+    lines.append(
+        f"A student of **{number(student['parameters'])} parameters**, {student['dimensions']} dimensions, "
+        f"distilled from the consensus of {len(results['teachers'])} teachers ({teachers}) on "
+        f"{number(results['corpus']['rows'])} texts, seed {results['seed']}."
+    )
+    count = len(student["mean_of"])
+    over = f"{count} tasks" if count > 1 else student["mean_of"][0]
+    lines += [
+        "",
+        f"Mean Spearman over {over}: **{student['mean']:.4f}** "
+        f"[{student['mean_low']:.3f}, {student['mean_high']:.3f}].",
+    ]
+    if results["skipped_tasks"]:
+        lines += ["", f"Not measured, because their data isn't here: {', '.join(results['skipped_tasks'])}."]
+    return "\n".join(lines)
+
+
+def _model(results: Json, name: str) -> Json:
+    found: Json = next(model for model in results["evaluation"]["models"] if model["model"] == name)
+    return found
+
+
+def _evaluation(results: Json, plots: Mapping[str, str]) -> str:
+    models = results["evaluation"]["models"]
+    tasks = list(models[0]["tasks"])
+    rows = [[task, *(_interval(model["tasks"][task]) for model in models)] for task in tasks]
+    rows.append(
+        [
+            f"**mean of {len(models[0]['mean_of'])}**",
+            *(f"**{m['mean']:.4f}** [{m['mean_low']:.3f}, {m['mean_high']:.3f}]" for m in models),
+        ]
+    )
+    rows += [
+        [f"{task} (selection)", *(_interval(model["selection"][task]) for model in models)]
+        for task in models[0]["selection"]
+    ]
+    rows.append(["parameters", *(number(model["parameters"]) for model in models)])
+    rows.append(["dimensions", *(number(model["dimensions"]) for model in models)])
+    rows.append(["sentences/s", *(number(model["sentences_per_second"], 0) for model in models)])
+    text = (
+        "## Capability\n\nSpearman of cosine with 95% bootstrap intervals over the pairs. One training seed: the "
+        "intervals don't cover how a retrained student would vary."
+    )
+    if models[0]["selection"]:
+        text += " STS-B dev is for choosing between models, never part of the mean."
+    return "\n\n".join([text, markdown_table(["task", *(m["model"] for m in models)], rows), *_image(plots, "scores")])
+
+
+def _image(plots: Mapping[str, str], name: str) -> list[str]:
+    titles = {
+        "scores": "Task scores with intervals",
+        "spectra": "Spectrum of teachers, consensus and student",
+        "agreement": "Agreement between teachers",
+        "training": "Training curves",
+    }
+    return [f"![{titles[name]}]({plots[name]})"] if name in plots else []
+
+
+def _comparisons(results: Json) -> str:
+    pairs = [pair for pair in results["evaluation"]["comparisons"] if "student" in (pair["first"], pair["second"])]
+    pairs = [pair for pair in pairs if pair["task"] == "mean"]
+    if not pairs:
+        return ""
+    rows = [
+        [
+            f"{pair['first']} − {pair['second']}",
+            f"{pair['difference']:+.4f} [{pair['low']:+.3f}, {pair['high']:+.3f}]",
+            f"{pair['p_value']:.3f}",
+        ]
+        for pair in pairs
+    ]
+    return (
+        "### Paired comparisons of the mean\n\nThe same pairs are resampled for both models; two-sided p, not "
+        f"corrected for their number.\n\n{markdown_table(['models', 'difference', 'p'], rows)}"
+    )
+
+
+def _geometry(results: Json, plots: Mapping[str, str]) -> str:
+    models = results["evaluation"]["models"]
+    rows = [
+        [
+            model["model"],
+            number(float(model["geometry"]["effective_rank"]), 1),
+            number(float(model["geometry"]["entropy_rank"]), 1),
+            number(float(model["geometry"]["spread_cv"])),
+            number(float(model["geometry"]["self_cosine"])),
+        ]
+        for model in models
+    ]
+    text = (
+        f"## Geometry\n\nOn {models[0]['geometry']['sample']}. Effective rank is the participation ratio of the "
+        "covariance; spread CV is read beside it, never alone."
+    )
+    found = ["model", "effective rank", "entropy rank", "spread CV", "self-cosine"]
+    spectrum = _image(plots, "spectra")
+    caption = [f"*Spectra of {number(results['spectra']['rows'])} corpus rows, the same for every model.*"] * len(
+        spectrum
+    )
+    return "\n\n".join([text, markdown_table(found, rows), *spectrum, *caption])
+
+
+def _teachers(results: Json) -> str:
+    rows = [
+        [
+            teacher["name"] + (" (reference)" if teacher["reference"] else ""),
+            f"`{teacher['spec']}`",
+            number(teacher["dimensions"]),
+            teacher["licence"] or "unknown",
+            number(teacher["rows_per_second"], 0),
+            teacher["bank"],
+        ]
+        for teacher in results["teachers"]
+    ]
+    headers = ["teacher", "spec", "dimensions", "licence", "texts/s", "bank"]
+    return f"## Teachers\n\n{markdown_table(headers, rows)}"
+
+
+def _frames(results: Json) -> str:
+    frames = results["frames"]
+    rows = []
+    for fit in frames["fits"]:
+        rows.append(
+            [
+                fit["teacher"],
+                number(fit["rows_per_dimension"], 1),
+                f"{number(fit['in_sample_cosine'])} / {number(fit['out_of_sample_cosine'])}",
+                f"{number(fit['in_sample_recall'])} / {number(fit['out_of_sample_recall'])}",
+                number(fit["chance_multiple"], 0),
+                number(fit["retention"], 2),
+                f"{number(fit['null_cosine'])} / {number(fit['null_recall'])}",
+                fit["verdict"],
+            ]
+        )
+    reasons = [f"* {fit['teacher']}: {reason}" for fit in frames["fits"] for reason in fit["reasons"]]
+    gallery = next((fit["gallery"] for fit in frames["fits"]), None)
+    text = (
+        f"## Alignment into the frame of {frames['reference']}\n\nMethod {frames['method']}, frame `{frames['id']}`. "
+        f"Cosine and R@1 are in sample / held out, in a gallery of {number(gallery)}; the null is the same map with "
+        "shuffled pairs (cosine / R@1)."
+    )
+    headers = ["teacher", "N/d", "cosine", "R@1", "× chance", "retention", "null", "verdict"]
+    return "\n\n".join([text, markdown_table(headers, rows), *(["\n".join(reasons)] if reasons else [])])
+
+
+def _consensus(results: Json, plots: Mapping[str, str]) -> str:
+    consensus = results["consensus"]
+    rows = [
+        [entry["name"], number(entry["agreement"]), number(entry["effective_rank"], 1), number(entry["self_cosine"])]
+        for entry in consensus["members"]
+    ]
+    text = (
+        "## Consensus\n\nAgreement is the mean cosine of an aligned teacher to the consensus; before any training."
+        f"\n\n{markdown_table(['', 'agreement', 'effective rank', 'self-cosine'], rows)}"
+    )
+    norm = consensus["norm"]
+    quantiles = ", ".join(f"{key} {number(value)}" for key, value in norm.items())
+    note = f"Norm of the centroid before normalisation (1: all teachers agree): {quantiles}." if norm else ""
+    return "\n\n".join(part for part in [text, note, *_image(plots, "agreement")] if part)
+
+
+def _training(results: Json, plots: Mapping[str, str]) -> str:
+    training = results["training"]
+    rows = [[name, value if isinstance(value, str) else number(value)] for name, value in training["summary"].items()]
+    text = f"## Training\n\n{markdown_table(['', 'value'], rows)}"
+    gauges = [[name, number(value)] for name, value in training["final"].items()]
+    if gauges:
+        text += "\n\n### Last gauges (mimicry: student against target, not capability)\n\n"
+        text += markdown_table(["gauge", "value"], gauges)
+    return "\n\n".join([text, *_image(plots, "training")])
+
+
+def _corpus(results: Json) -> str:
+    corpus = results["corpus"]
+    report = corpus["report"]
+    rows = [
+        [name, number(lengths["mean"], 1), number(lengths["p50"]), number(lengths["p99"]), number(lengths["max"])]
+        for name in ("characters", "words", "tokens")
+        if (lengths := report.get(name))
+    ]
+    counts = ", ".join(
+        f"{number(report[key])} {key}" for key in ("duplicates", "empties", "undecodable", "nul", "too_long")
+    )
+    source = ", ".join(f"{key} {value}" for key, value in corpus["source"].items() if value not in (None, {}, []))
+    return (
+        f"## Corpus\n\n{source}: {number(corpus['rows'])} rows, {counts.replace('_', ' ')}. Fingerprint "
+        f"`{corpus['fingerprint'][:16]}`.\n\n{markdown_table(['', 'mean', 'p50', 'p99', 'max'], rows)}"
+    )
+
+
+def _export(results: Json) -> str:
+    export = results["export"]
+    text = f"## Export\n\nIn `{export['folder']}`: {', '.join(export['formats'])}."
+    rows = [[name, f"{value:.2e}" if isinstance(value, float) else value] for name, value in export["parity"].items()]
+    if rows:
+        text += "\n\nLargest difference from the trained student, fp32:\n\n" + markdown_table(["parity", "value"], rows)
+    return text
+
+
+def _stages(results: Json) -> str:
+    rows = [
+        [stage["stage"], stage["status"], number(stage["seconds"], 1), f"`{stage['id']}`"]
+        for stage in results["stages"]
+    ]
+    return f"## Stages\n\n{markdown_table(['stage', 'status', 'seconds', 'artefact'], rows)}"
+
+
+def _reproduce(results: Json) -> str:
+    environment = ", ".join(f"{name} {value}" for name, value in results["environment"].items())
+    return (
+        f"## Reproduce\n\n```\n{results['command']}\n```\n\nSeed {results['seed']}; {environment}. Everything above is "
+        "in `results.json`; the recipe as it was run, with its settings, is there too."
+    )
