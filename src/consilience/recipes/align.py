@@ -1,0 +1,219 @@
+"""Align: several teachers' banks in, one map a teacher into the reference teacher's frame out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from consilience.core.errors import AlignmentRefusedError, InputError, ResumeError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from consilience.banks.reader import Bank
+    from consilience.committee.frame_set import FrameSet
+    from consilience.frames.align import AffineMap
+    from consilience.frames.fit_report import FitReport
+    from consilience.frames.sampling import RowSplit
+
+    BankLike = str | Path | Bank
+
+_BLOCK_ROWS = 4096
+
+
+def align(
+    banks: Sequence[BankLike],
+    *,
+    reference: BankLike,
+    method: str = "whitened",
+    fit_rows: int = 24_000,
+    held_out_rows: int = 5_000,
+    shrinkage: float | Literal["ledoit-wolf"] = 1e-3,
+    seed: int = 0,
+    force: bool = False,
+    out: str | Path,
+    overwrite: bool = False,
+) -> FrameSet:
+    """Fit a map of every teacher into the reference's frame, and refuse those that are no better than chance.
+
+    Args:
+        banks: banks of one corpus, one a teacher.
+        reference: whose frame it will be: a bank's path, or a teacher's name among the banks.
+        method: "whitened", "orthogonal", "orthogonal-scaled" or "ridge".
+        fit_rows: rows that the maps are fitted to; fewer are used when the corpus is smaller.
+        held_out_rows: disjoint rows that they are judged on.
+        shrinkage: lambda as a multiple of the mean eigenvalue, or "ledoit-wolf".
+        seed: of the row samples.
+        force: keep refused maps; the report still calls them refused.
+        out: folder of the frame set.
+        overwrite: replace what is there.
+
+    Returns:
+        The frame set; the one that exists when ``out`` is exactly this job, finished.
+
+    Raises:
+        AlignmentRefusedError: a map is at its null, or there are too few rows to fit one.
+        FrameMismatchError: the banks are of different corpora.
+        InputError: a bank, the reference or an option isn't valid.
+        ResumeError: ``out`` is something else.
+
+    Source: design, section 2.
+    """
+    from consilience.banks.reader import Bank, open_bank
+    from consilience.committee.frame_set import save_frames
+    from consilience.committee.members import check_members, find_member, member_labels, verify_members
+    from consilience.frames.align import check_method, identity_map, require_rows
+    from consilience.frames.identity import frame_id
+    from consilience.frames.sampling import split_rows
+    from consilience.frames.whitening import check_shrinkage
+
+    check_method(method)
+    check_shrinkage(shrinkage)
+    opened = [bank if isinstance(bank, Bank) else open_bank(bank) for bank in banks]
+    selector = reference.path if isinstance(reference, Bank) else reference
+    opened = _with_reference(opened, selector)
+    check_members(opened)
+    if len(opened) < 2:
+        raise InputError(f"align: expected at least two banks, got {len(opened)}. Name every teacher's bank")
+    anchor = opened[find_member(opened, selector, what="reference")]
+    job = {
+        "banks": [bank.id for bank in opened],
+        "reference": anchor.id,
+        "method": method,
+        "fit_rows": fit_rows,
+        "held_out_rows": held_out_rows,
+        "shrinkage": shrinkage,
+        "seed": seed,
+        "force": force,
+    }
+    folder = Path(out)
+    if folder.exists() and not overwrite:
+        return _finished(folder, job)
+
+    split = split_rows(anchor.rows, fit_rows, held_out_rows, seed=seed)
+    others = [bank for bank in opened if bank is not anchor]
+    if not force:
+        require_rows(len(split.fit), max(bank.dimensions for bank in opened), where="align")
+    verify_members(opened)
+    labels = dict(zip((bank.teacher_id for bank in opened), member_labels(opened), strict=True))
+    maps: dict[str, AffineMap] = {anchor.teacher_id: identity_map(anchor.dimensions)}
+    reports: dict[str, FitReport] = {}
+    for bank in others:
+        maps[bank.teacher_id], reports[bank.teacher_id] = _fit(bank, anchor, split, method, shrinkage, force)
+    if not force:
+        _refuse_at_null({labels[teacher]: report for teacher, report in reports.items()}, labels[anchor.teacher_id])
+
+    from consilience.committee.consensus_report import rounded_json
+
+    frame = frame_id(
+        reference_teacher=anchor.teacher_id,
+        corpus_fingerprint=anchor.corpus_fingerprint,
+        fit_rows=split.fit,
+        method=method,
+        shrinkage=shrinkage,
+        maps=maps,
+    )
+    manifest: dict[str, Any] = {
+        "frame": frame,
+        "dimensions": anchor.dimensions,
+        "method": method,
+        "shrinkage": shrinkage,
+        "corpus": anchor.manifest["corpus"],
+        "rows": {"fit": len(split.fit), "held_out": len(split.held_out)},
+        "reference": {
+            "bank_id": anchor.id,
+            "teacher_id": anchor.teacher_id,
+            "teacher": anchor.teacher,
+            "label": labels[anchor.teacher_id],
+        },
+        "teachers": {
+            bank.teacher_id: {
+                "label": labels[bank.teacher_id],
+                "teacher": bank.teacher,
+                "bank_id": bank.id,
+                "dimensions": bank.dimensions,
+                "report": rounded_json(reports[bank.teacher_id].to_json()) if bank.teacher_id in reports else None,
+            }
+            for bank in opened
+        },
+    }
+    return save_frames(folder, job=job, manifest=manifest, maps=maps, overwrite=overwrite)
+
+
+def _with_reference(banks: list[Bank], reference: str | Path) -> list[Bank]:
+    """Return the banks, and the reference's behind them when it is a path that isn't among them."""
+    from consilience.banks.reader import open_bank
+
+    path = Path(reference)
+    if not (path / "manifest.json").is_file():
+        return banks
+    if any(bank.path.resolve() == path.resolve() for bank in banks):
+        return banks
+    return [*banks, open_bank(path)]
+
+
+def _finished(folder: Path, job: dict[str, Any]) -> FrameSet:
+    from consilience.committee.frame_set import load_frames
+    from consilience.core.artefacts import read_manifest
+
+    manifest = read_manifest(folder)
+    if manifest.get("kind") == "frames" and manifest.get("job") == job:
+        return load_frames(folder)
+    raise ResumeError(
+        f"{folder}: exists and isn't the result of this command. Choose another --out or pass --overwrite"
+    )
+
+
+def _fit(
+    bank: Bank,
+    anchor: Bank,
+    split: RowSplit,
+    method: str,
+    shrinkage: float | Literal["ledoit-wolf"],
+    force: bool,
+) -> tuple[AffineMap, FitReport]:
+    """Stream the fit rows into statistics, solve, and score on the held-out rows."""
+    import numpy as np
+
+    from consilience.banks.reader import open_bank
+    from consilience.committee.map_scoring import score_map
+    from consilience.core.progress import progress_bar
+    from consilience.frames.align import fit_map
+    from consilience.frames.rows import normalise_rows
+    from consilience.frames.statistics import CrossStatistics
+
+    # Readers of our own: the pages that random access leaves resident go with them.
+    source, target = open_bank(bank.path), open_bank(anchor.path)
+
+    def unit(reader: Bank, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return normalise_rows(reader[rows].astype(np.float64), where=str(reader.path))
+
+    stats = CrossStatistics(bank.dimensions, anchor.dimensions)
+    with progress_bar(f"align {bank.path.name}", len(split.fit)) as bar:
+        for start in range(0, len(split.fit), _BLOCK_ROWS):
+            rows = split.fit[start : start + _BLOCK_ROWS]
+            stats.update(unit(source, rows), unit(target, rows))
+            bar.advance(len(rows))
+    affine = fit_map(stats, method, shrinkage=shrinkage, force=force)
+    count = min(len(split.held_out), len(split.fit))
+    shown = split.fit[np.arange(count) * len(split.fit) // count]
+    report = score_map(
+        affine,
+        stats,
+        fit=(unit(source, shown), unit(target, shown)),
+        held_out=(unit(source, split.held_out), unit(target, split.held_out)),
+        method=method,
+    )
+    return affine, report
+
+
+def _refuse_at_null(reports: dict[str, FitReport], reference: str) -> None:
+    refused = {label: report for label, report in reports.items() if report.verdict == "refused"}
+    if refused:
+        listed = "; ".join(f"{label}: {', '.join(report.reasons)}" for label, report in refused.items())
+        raise AlignmentRefusedError(
+            f"align: {len(refused)} of {len(reports)} maps into {reference} refused: {listed}. Check the teacher "
+            "(prompt, pooling), use more fit rows, leave it out, or pass --force to keep it"
+        )
