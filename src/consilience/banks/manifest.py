@@ -142,7 +142,7 @@ def teacher_frame(teacher: dict[str, Any]) -> str:
 
     Example:
         >>> teacher_frame({"backend": "static", "name": "t"})
-        'teacher:7d89c6cb8fd1ae1d'
+        'teacher:808e12d8fd325d14'
     """
     return f"teacher:{content_id(teacher)}"
 

@@ -55,12 +55,11 @@ def prepare_rows(
             f"of shape {embeddings.shape}. Check the teacher or the source file"
         )
 
-    def refuse_where(faulty: NDArray[np.bool_], fault: str) -> None:
+    def refuse_where(faulty: Any, fault: str) -> None:  # noqa: ANN401 - NumPy's stubs lose the mask's type
         if faulty.any():
             raise TeacherError(f"{where}: row {first_row + int(faulty.argmax())} {fault}")
 
-    finite: NDArray[np.bool_] = np.isfinite(embeddings).all(axis=1)
-    refuse_where(~finite, "is NaN or infinite. Check that text and the teacher")
+    refuse_where(~np.isfinite(embeddings).all(axis=1), "is NaN or infinite. Check that text and the teacher")
     # Squares of finite fp32 numbers may overflow fp32, not fp64.
     norms = np.sqrt(np.einsum("ij,ij->i", embeddings, embeddings, dtype=np.float64))
     refuse_where(norms < MINIMUM_NORM, "is a zero vector. Check that text and the teacher")
@@ -69,8 +68,7 @@ def prepare_rows(
         if normalise:
             rows = embeddings.astype(np.float32) / norms[:, None].astype(np.float32)
         stored = np.ascontiguousarray(rows, dtype=STORAGE_DTYPES[dtype])
-    finite = np.isfinite(stored).all(axis=1)
-    refuse_where(~finite, f"doesn't fit into {dtype}. Use --dtype fp32 or normalise the rows")
+    refuse_where(~np.isfinite(stored).all(axis=1), f"doesn't fit into {dtype}. Use --dtype fp32 or normalise the rows")
     refuse_where(~stored.any(axis=1), f"rounds to a zero vector in {dtype}. Use --dtype fp32 or normalise the rows")
     return stored
 
