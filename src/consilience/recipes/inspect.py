@@ -10,9 +10,6 @@ from consilience.core.artefacts import read_manifest as read_artefact_manifest
 from consilience.core.errors import BankIntegrityError, InputError
 from consilience.core.files import read_json
 
-_LISTINGS = {"files", "shards", "kind", "id", "schema_version"}  # reported in their own way
-
-
 def inspect(path: str | Path, *, verify: bool = True) -> dict[str, Any]:
     """Describe an artefact, an unfinished one, or an npy, parquet, safetensors or ONNX file.
 
@@ -52,15 +49,15 @@ def _describe_artefact(folder: Path, *, verify: bool) -> dict[str, Any]:
         if not file.is_file():
             raise BankIntegrityError(f"{file}: listed in the manifest but missing. Rebuild or fetch {folder} again")
         files.append({"name": name, "bytes": file.stat().st_size})
-    return {
+    facts = {
         "path": str(folder),
         "kind": manifest["kind"],
         "id": manifest["id"],
         "verified": verify,
         "bytes": sum(file["bytes"] for file in files),
         "files": files,
-        **{name: value for name, value in manifest.items() if name not in _LISTINGS},
     }
+    return facts | {name: value for name, value in manifest.items() if name not in {*facts, "shards", "schema_version"}}
 
 
 def _describe_partial(folder: Path) -> dict[str, Any]:
@@ -145,9 +142,10 @@ def _describe_onnx(path: Path) -> dict[str, Any]:
     from consilience.core.extras import require
 
     onnx = require("onnx", extra="onnx", purpose="to inspect ONNX files")
+    protobuf = require("google.protobuf.message", extra="onnx", purpose="to inspect ONNX files")
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf's DecodeError has no stable import path
+    except protobuf.DecodeError as error:
         raise InputError(f"{path}: can't be read as ONNX ({error}). Fetch the file again") from error
 
     def shapes(values: Any) -> dict[str, list[Any]]:  # noqa: ANN401 - protobuf
