@@ -93,10 +93,10 @@ def member_weights(
         InputError: an unknown selector, a weight that is negative or not finite, or nobody is left.
     """
     values = [1.0] * len(banks)
-    for selector, weight in (weights or {}).items():
+    for name, weight in (weights or {}).items():
         if not 0 <= weight < float("inf"):
-            raise InputError(f"weights: expected a number >= 0 for {selector}, got {weight}")
-        values[find_member(banks, selector, what="weights")] = float(weight)
+            raise InputError(f"weights: expected a number >= 0 for {name}, got {weight}")
+        values[find_member(banks, name, what="weights")] = float(weight)
     for selector in leave_out:
         values[find_member(banks, selector, what="leave-out")] = 0.0
     total = sum(values)
