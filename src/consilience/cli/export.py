@@ -1,7 +1,47 @@
-"""Temporary: replaced by the verb's own file."""
+"""``consilience export``: a student as a sentence-transformers folder and an ONNX file."""
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
 
-def command() -> None:
-    """Run export."""
+import typer
+
+
+def command(
+    student: Annotated[Path, typer.Argument(metavar="STUDENT", help="Folder of a finished student.")],
+    out: Annotated[Path, typer.Option(help="Folder to make.")],
+    formats: Annotated[
+        str, typer.Option("--format", help="Comma-separated: sentence-transformers, onnx.")
+    ] = "sentence-transformers,onnx",
+    results: Annotated[
+        Path | None, typer.Option(help="File with the output of evaluate --json, for the model card.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the model card. Default: the folder's name.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the export's manifest on standard output.")] = False,
+) -> None:
+    """Export a student to forms that load without remote code, check that they agree, and write a model card.
+
+    The folder loads with SentenceTransformer(path), its backbone with AutoModel; onnx/model.onnx maps tokens to the
+    normalised embedding. Every form must equal the student to 1e-4 on a fixed set of texts, or nothing is exported.
+    """
+    from consilience.recipes.export import export
+
+    manifest = export(
+        student,
+        out=out,
+        formats=[name.strip() for name in formats.split(",") if name.strip()],
+        results=results,
+        title=title,
+        overwrite=overwrite,
+    )
+    if as_json:
+        sys.stdout.write(json.dumps(manifest, ensure_ascii=False) + "\n")
+        return
+    parity = manifest["parity"]["max_abs_difference"]
+    sys.stdout.write(f"{out}: {manifest['id']}, {manifest['parameters']:,} parameters, {manifest['dimensions']} d\n")
+    for form, difference in parity.items():
+        sys.stdout.write(f"  {form}: differs from the student by at most {difference:.1e}\n")

@@ -32,7 +32,7 @@ class SentenceTable:
     def cosines(self, sentence1: Sequence[str], sentence2: Sequence[str]) -> NDArray[np.float64]:
         """Return the cosine of each pair; a pair with a zero vector scores 0, as "nothing in common is known"."""
         first = self.rows(sentence1).astype(np.float64)
-        return np.einsum("nd,nd->n", first, self.rows(sentence2).astype(np.float64))
+        return np.asarray(np.einsum("nd,nd->n", first, self.rows(sentence2).astype(np.float64)))
 
 
 def embed_distinct(encoder: Encoder, sentences: Iterable[str]) -> SentenceTable:
@@ -61,7 +61,7 @@ def _unit(encoder: Encoder, raw: NDArray[np.float32], count: int) -> NDArray[np.
         raise TeacherError(f"{encoder.name}: a vector is NaN or infinite. Check the model's weights and dtype")
     wide = raw.astype(np.float64)
     norms = np.linalg.norm(wide, axis=1, keepdims=True)
-    return np.divide(wide, norms, out=np.zeros_like(wide), where=norms > 0).astype(np.float32)
+    return np.asarray(np.divide(wide, norms, out=np.zeros_like(wide), where=norms > 0), dtype=np.float32)
 
 
 def measure_speed(encoder: Encoder, sentences: Sequence[str], *, repeats: int = 3) -> float:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.errors import InputError
-from consilience.core.seeds import rng_from_name
 from consilience.evaluation.sts import StsTask
+from consilience.gauges.effective_rank import effective_rank
+from consilience.gauges.isotropy import self_cosine, uniformity
 
 GEOMETRY_ROWS = 1_000
 
@@ -35,16 +36,16 @@ def geometry_sample(selection: StsTask | None, grammar: StsTask) -> GeometrySamp
     return GeometrySample(texts, f"{task.name}: first {len(texts)} sentence1")
 
 
-def measure_geometry(vectors: NDArray[np.floating], sample: GeometrySample, *, seed: int = 0) -> dict[str, Any]:
+def measure_geometry(vectors: NDArray[np.floating], sample: GeometrySample) -> dict[str, Any]:
     """Measure effective rank (participation ratio, and the entropy rank beside it), self-cosine and spread.
 
     Args:
         vectors: (n, d) unit rows of the sample's texts; zero rows are left out and counted.
         sample: what the rows are of.
-        seed: of the sampled pairs and simplices.
 
     Returns:
-        ``effective_rank``, ``entropy_rank``, ``spread_cv``, ``self_cosine``, ``rows``, ``zero_rows``, ``sample``.
+        ``effective_rank``, ``entropy_rank``, ``spread_cv``, ``self_cosine``, ``uniformity``, ``rows``, ``zero_rows``
+        and ``sample``.
 
     Raises:
         InputError: fewer than ten rows are left.
@@ -52,17 +53,16 @@ def measure_geometry(vectors: NDArray[np.floating], sample: GeometrySample, *, s
     Source:
         Design, section 9; the sample: design, section 10 (86.7 for all-MiniLM-L6-v2).
     """
-    from consilience.gauges import effective_rank, self_cosine
-
     alive = vectors[np.linalg.norm(vectors, axis=1) > 0]
     if len(alive) < 10:
         raise InputError(f"geometry: at least 10 non-zero vectors expected, got {len(alive)} of {len(vectors)}")
     rank = effective_rank(alive)
     return {
-        "effective_rank": float(rank.participation),
-        "entropy_rank": float(rank.entropy),
-        "spread_cv": float(rank.spread_cv),
-        "self_cosine": float(self_cosine(alive, rng_from_name("geometry", seed))),
+        "effective_rank": rank.participation,
+        "entropy_rank": rank.entropy,
+        "spread_cv": rank.spread_cv,
+        "self_cosine": self_cosine(alive),
+        "uniformity": uniformity(alive),
         "rows": len(alive),
         "zero_rows": int(len(vectors) - len(alive)),
         "sample": sample.source,

@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.encoder import Encoder
 from consilience.core.errors import InputError
-from consilience.evaluation.embed_once import SentenceTable, embed_distinct, measure_speed
+from consilience.evaluation.embed_once import embed_distinct, measure_speed
 from consilience.evaluation.geometry import GeometrySample, geometry_sample, measure_geometry
 from consilience.evaluation.grammar_task import grammar_task
-from consilience.evaluation.resampling import paired_difference, percentile_interval, spearman_replicates
+from consilience.evaluation.resampling import paired_difference, percentile_interval, task_replicates
 from consilience.evaluation.result import Comparison, EvaluationResult, ModelResult, TaskScore
 from consilience.evaluation.sts import REPORTED_TASKS, SELECTION_TASK, StsTask
+from consilience.stats.correlation import spearman
 
 SPEED_SENTENCES = 256
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What one pass over the sentences with one model gives; the vectors themselves aren't kept."""
+
+    cosines: dict[str, NDArray[np.float64]]
+    geometry: dict[str, Any]
+    sentences_per_second: float
 
 
 @dataclass(frozen=True)
@@ -68,36 +79,18 @@ def evaluate_encoders(
     speed_sample = grammar.sentence1[:SPEED_SENTENCES]
     averaged = mean_tasks([task.name for task in tasks])
 
-    models: list[ModelResult] = []
-    scored: list[dict[str, _Scored]] = []
-    for encoder, label in zip(encoders, labels, strict=True):
-        table = embed_distinct(encoder, _all_sentences(tasks, selection, sample))
-        scores = {task.name: _score(table, task, seed, resamples) for task in tasks}
-        mean_interval = percentile_interval(_mean_replicates(scores, averaged))
-        chosen = {} if selection is None else {selection.name: _score(table, selection, seed, resamples).score}
-        models.append(
-            ModelResult(
-                model=label,
-                parameters=encoder.parameters,
-                dimensions=encoder.dimensions,
-                tasks={name: entry.score for name, entry in scores.items()},
-                mean=_mean(scores, averaged),
-                mean_low=mean_interval.low,
-                mean_high=mean_interval.high,
-                mean_of=averaged,
-                geometry=measure_geometry(table.rows(sample.texts), sample, seed=seed),
-                sentences_per_second=measure_speed(encoder, speed_sample),
-                selection=chosen,
-                identity=encoder.identity(),
-            )
-        )
-        scored.append(scores)
+    known = [*tasks, *([] if selection is None else [selection])]
+    measured = [_measure(encoder, known, sample, speed_sample) for encoder in encoders]
+    scored = _score_all(measured, labels, known, seed, resamples)
+    models = [
+        _model_result(encoder, label, entry, scores, averaged, [task.name for task in tasks])
+        for encoder, label, entry, scores in zip(encoders, labels, measured, scored, strict=True)
+    ]
     comparisons = [
         comparison
         for i, j in combinations(range(len(models)), 2)
-        for comparison in _compare(labels[i], labels[j], scored[i], scored[j], averaged)
+        for comparison in _compare(labels[i], labels[j], scored[i], scored[j], [task.name for task in tasks], averaged)
     ]
-    known = [*tasks, *([] if selection is None else [selection])]
     record = {
         "seed": seed,
         "seeds": 1,
@@ -136,20 +129,63 @@ def _check_request(labels: Sequence[str], tasks: Sequence[StsTask]) -> None:
         )
 
 
-def _all_sentences(tasks: Sequence[StsTask], selection: StsTask | None, sample: GeometrySample) -> set[str]:
+def _measure(
+    encoder: Encoder, tasks: Sequence[StsTask], sample: GeometrySample, speed_sample: Sequence[str]
+) -> _Measured:
     sentences = set(sample.texts)
-    for task in (*tasks, *([] if selection is None else [selection])):
+    for task in tasks:
         sentences.update(task.sentence1, task.sentence2)
-    return sentences
+    table = embed_distinct(encoder, sentences)
+    return _Measured(
+        cosines={task.name: table.cosines(task.sentence1, task.sentence2) for task in tasks},
+        geometry=measure_geometry(table.rows(sample.texts), sample),
+        sentences_per_second=measure_speed(encoder, speed_sample),
+    )
 
 
-def _score(table: SentenceTable, task: StsTask, seed: int, resamples: int) -> _Scored:
-    from consilience.stats import spearman
+def _score_all(
+    measured: Sequence[_Measured], labels: Sequence[str], tasks: Sequence[StsTask], seed: int, resamples: int
+) -> list[dict[str, _Scored]]:
+    """Score each model on each task; all models share the draws of a task."""
+    scored: list[dict[str, _Scored]] = [{} for _ in measured]
+    for task in tasks:
+        cosines = [entry.cosines[task.name] for entry in measured]
+        for values, label in zip(cosines, labels, strict=True):
+            if np.ptp(values) == 0:
+                raise InputError(
+                    f"{label}: gives every pair of task {task.name} the cosine {values[0]:g}: no order to correlate. "
+                    "The model has collapsed, or all its vectors are zero"
+                )
+        replicates = task_replicates(cosines, task.score, task=task.name, seed=seed, resamples=resamples)
+        for scores, values, drawn in zip(scored, cosines, replicates, strict=True):
+            score = TaskScore(spearman(values, task.score), *percentile_interval(drawn), len(task))
+            scores[task.name] = _Scored(score, drawn)
+    return scored
 
-    cosines = table.cosines(task.sentence1, task.sentence2)
-    replicates = spearman_replicates(cosines, task.score, name=task.name, seed=seed, resamples=resamples)
-    interval = percentile_interval(replicates)
-    return _Scored(TaskScore(float(spearman(cosines, task.score)), interval.low, interval.high, len(task)), replicates)
+
+def _model_result(
+    encoder: Encoder,
+    label: str,
+    measured: _Measured,
+    scores: dict[str, _Scored],
+    averaged: tuple[str, ...],
+    reported: Sequence[str],
+) -> ModelResult:
+    mean_low, mean_high = percentile_interval(_mean_replicates(scores, averaged))
+    return ModelResult(
+        model=label,
+        parameters=encoder.parameters,
+        dimensions=encoder.dimensions,
+        tasks={name: scores[name].score for name in reported},
+        mean=_mean(scores, averaged),
+        mean_low=mean_low,
+        mean_high=mean_high,
+        mean_of=averaged,
+        geometry=measured.geometry,
+        sentences_per_second=measured.sentences_per_second,
+        selection={name: entry.score for name, entry in scores.items() if name not in reported},
+        identity=encoder.identity(),
+    )
 
 
 def _mean(scores: dict[str, _Scored], averaged: Sequence[str]) -> float:
@@ -161,22 +197,26 @@ def _mean_replicates(scores: dict[str, _Scored], averaged: Sequence[str]) -> NDA
 
 
 def _compare(
-    first: str, second: str, ours: dict[str, _Scored], theirs: dict[str, _Scored], averaged: Sequence[str]
+    first: str,
+    second: str,
+    ours: dict[str, _Scored],
+    theirs: dict[str, _Scored],
+    reported: Sequence[str],
+    averaged: Sequence[str],
 ) -> list[Comparison]:
-    found = []
-    for task in ours:
-        paired = paired_difference(
-            ours[task].score.score, theirs[task].score.score, ours[task].replicates, theirs[task].replicates
+    found = {
+        name: paired_difference(
+            ours[name].score.score, theirs[name].score.score, ours[name].replicates, theirs[name].replicates
         )
-        found.append((task, paired))
-    paired = paired_difference(
+        for name in reported
+    }
+    found["mean"] = paired_difference(
         _mean(ours, averaged),
         _mean(theirs, averaged),
         _mean_replicates(ours, averaged),
         _mean_replicates(theirs, averaged),
     )
-    found.append(("mean", paired))
     return [
-        Comparison(first, second, task, pair.difference, pair.interval.low, pair.interval.high, pair.p_value)
-        for task, pair in found
+        Comparison(first, second, name, pair.difference, pair.low, pair.high, pair.p_value)
+        for name, pair in found.items()
     ]

@@ -1,0 +1,150 @@
+"""Export a student: write the forms asked for, check that they agree, write the card, finish the artefact."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.core.artefacts import MANIFEST, PLAN, begin_artefact, finish_artefact
+from consilience.core.errors import InputError
+from consilience.core.files import atomic_write
+from consilience.exporters.huggingface import write_backbone, write_tokenizer
+from consilience.exporters.model_card import render_card
+from consilience.exporters.onnx import write_onnx
+from consilience.exporters.parity import check_parity
+from consilience.exporters.sentence_transformers import write_modules
+from consilience.exporters.student_parts import StudentParts, student_parts
+from consilience.students.tokenizer import pad_id
+
+if TYPE_CHECKING:
+    from consilience.students.text import StudentEncoder
+
+FORMATS = ("sentence-transformers", "onnx")
+
+
+def export_student(
+    student: StudentEncoder,
+    out: Path,
+    *,
+    formats: Sequence[str] = FORMATS,
+    results: Mapping[str, Any] | None = None,
+    teachers: Mapping[str, str | None] | None = None,
+    command: str = "consilience export",
+    title: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write a student as a folder that other libraries load without remote code.
+
+    Args:
+        student: as loaded by ``load_student``.
+        out: the folder; appears complete or not at all.
+        formats: "sentence-transformers" (with ``AutoModel``), "onnx", or both.
+        results: what ``consilience evaluate --json`` printed, for the card.
+        teachers: licence (None: unknown) by teacher; by default those that the student's manifest names.
+        command: for the card.
+        title: heading of the card; by default the folder's name.
+        overwrite: replace an existing folder.
+
+    Returns:
+        The artefact's manifest; ``parity`` holds the differences found.
+
+    Raises:
+        InputError: an unknown format, or a head that stock modules can't express.
+        ParityError: a form differs from the student by more than 1e-4; nothing is left at ``out``.
+        ResumeError: ``out`` exists.
+        MissingExtraError: a library of a format isn't installed.
+    """
+    chosen = _check_formats(formats)
+    parts = student_parts(student)
+    if teachers is None:
+        teachers = find_teachers(student.manifest)
+    plan = {"student": student.manifest.get("id"), "formats": list(chosen)}
+    # An export takes seconds and is deterministic: a leftover of a killed one is dropped, not continued.
+    work, continued = begin_artefact(out, plan, overwrite=overwrite)
+    if continued:
+        work, _ = begin_artefact(out, plan, overwrite=True)
+    try:
+        parity = _write_forms(parts, chosen, work)
+        padding = pad_id(parts.tokenizer)
+        card = render_card(
+            title=title or out.name,
+            manifest=student.manifest,
+            teachers=teachers,
+            dimensions=student.dimensions,
+            parameters=student.parameters,
+            max_length=parts.max_length,
+            padding=(padding, str(parts.tokenizer.id_to_token(padding))),
+            formats=chosen,
+            parity=parity,
+            results=results,
+            command=command,
+        )
+        with atomic_write(work / "README.md", "w") as stream:
+            stream.write(card)
+        manifest = {
+            "student": student.manifest.get("id"),
+            "frame": student.manifest.get("frame"),
+            "dimensions": student.dimensions,
+            "parameters": student.parameters,
+            "max_length": parts.max_length,
+            "formats": list(chosen),
+            "teachers": dict(teachers),
+            "parity": parity,
+        }
+        files = [path.relative_to(work).as_posix() for path in work.rglob("*") if path.is_file()]
+        return finish_artefact(
+            out, kind="export", manifest=manifest, files=[name for name in files if name not in (PLAN, MANIFEST)]
+        )
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)  # a refused or interrupted export leaves nothing behind
+        raise
+
+
+def _write_forms(parts: StudentParts, formats: Sequence[str], work: Path) -> dict[str, Any]:
+    if "sentence-transformers" in formats:
+        write_backbone(parts, work)
+        write_modules(parts, work)
+    else:
+        write_tokenizer(parts, work)
+    if "onnx" in formats:
+        write_onnx(parts, work)
+    return check_parity(parts, work)
+
+
+def _check_formats(formats: Sequence[str]) -> tuple[str, ...]:
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown or not formats:
+        got = ", ".join(unknown) or "none"
+        raise InputError(f"export: formats among {', '.join(FORMATS)} expected, got {got}. Fix --format")
+    return tuple(name for name in FORMATS if name in formats)
+
+
+def find_teachers(manifest: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the teachers that a student's manifest names (in its target's identity) and their licences.
+
+    Args:
+        manifest: of a student; teacher identities are the objects with ``backend`` and ``name`` in it.
+    """
+    from consilience.teachers.registry import teacher_licence
+
+    found: dict[str, str | None] = {}
+    for entry in _identities(manifest):
+        backend, name = entry["backend"], entry["name"]
+        # A card is public: a model that was read from this machine's disk is named without its folder.
+        shown = Path(name).name if Path(name).is_absolute() else name
+        found[f"{backend}:{shown}"] = teacher_licence(f"{backend}:{name}")
+    return found
+
+
+def _identities(value: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 - any JSON value
+    if isinstance(value, Mapping):
+        inner = [identity for entry in value.values() for identity in _identities(entry)]
+        if inner:
+            yield from inner  # a committee: its members, not itself
+        elif isinstance(value.get("backend"), str) and isinstance(value.get("name"), str):
+            yield value
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _identities(entry)

@@ -1,0 +1,262 @@
+"""The model card: metadata, usage that works, teachers and licences, data, training, results, parity, command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from consilience.exporters.licences import LicenceVerdict, judge_licences
+
+_UNLISTED = {"kind", "schema_version", "files", "id", "teachers", "log", "gauges"}
+
+_USAGE_ST = """### sentence-transformers
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("path/to/this/folder")  # stock modules only, no remote code
+embeddings = model.encode(["a cat sleeps", "a kitten is asleep"])
+print(model.similarity(embeddings, embeddings))
+```
+
+Needs sentence-transformers 5.0 or newer.
+"""
+
+_USAGE_TRANSFORMERS = """### transformers
+
+```python
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from transformers import AutoModel, AutoTokenizer
+
+folder = "path/to/this/folder"
+tokenizer = AutoTokenizer.from_pretrained(folder)
+backbone = AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
+first, norm, last = (load_file(f"{folder}/{name}/model.safetensors") for name in ("2_Dense", "3_LayerNorm", "4_Dense"))
+
+inputs = tokenizer(["a cat sleeps", "a kitten is asleep"], padding=True, truncation=True, return_tensors="pt")
+with torch.no_grad():
+    states = backbone(**inputs).last_hidden_state
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    x = (states * mask).sum(1) / mask.sum(1)
+    x = F.gelu(F.linear(x, first["linear.weight"], first["linear.bias"]))
+    x = F.layer_norm(x, x.shape[-1:], norm["norm.weight"], norm["norm.bias"])
+    embeddings = F.normalize(F.linear(x, last["linear.weight"], last["linear.bias"]))
+print(embeddings @ embeddings.T)
+```
+"""
+
+_USAGE_ONNX = """### ONNX Runtime, without torch
+
+```python
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+folder = "path/to/this/folder"
+tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+tokenizer.enable_truncation(@MAX_LENGTH@)
+tokenizer.enable_padding(pad_id=@PAD_ID@, pad_token="@PAD_TOKEN@")
+session = onnxruntime.InferenceSession(f"{folder}/onnx/model.onnx")
+
+encoded = tokenizer.encode_batch(["a cat sleeps", "a kitten is asleep"])
+ids = np.array([row.ids for row in encoded], dtype=np.int64)
+mask = np.array([row.attention_mask for row in encoded], dtype=np.int64)
+embeddings = session.run(["embedding"], {"input_ids": ids, "attention_mask": mask})[0]
+print(embeddings @ embeddings.T)
+```
+"""
+
+
+def render_card(
+    *,
+    title: str,
+    manifest: Mapping[str, Any],
+    teachers: Mapping[str, str | None],
+    dimensions: int,
+    parameters: int,
+    max_length: int,
+    padding: tuple[int, str],
+    formats: Sequence[str],
+    parity: Mapping[str, Any],
+    results: Mapping[str, Any] | None,
+    command: str,
+) -> str:
+    """Write the card as Markdown with YAML metadata.
+
+    Args:
+        title: heading.
+        manifest: the student's manifest.
+        teachers: licence, or None when unknown, by teacher spec.
+        dimensions: width of the embedding.
+        parameters: of the student.
+        max_length: tokens.
+        padding: id and text of the padding token.
+        formats: what the folder holds.
+        parity: as found by :func:`consilience.exporters.parity.check_parity`.
+        results: as ``consilience evaluate --json`` printed, or None.
+        command: what made the folder.
+    """
+    verdict = judge_licences(teachers)
+    student_id = str(manifest.get("id", "not stored"))
+    sections = [
+        _metadata(verdict, teachers, _own_result(results, student_id), title),
+        f"# {title}\n",
+        f"A sentence embedding model of {parameters:,} parameters and {dimensions} dimensions, distilled by "
+        f"Consilience from the agreement of {len(teachers) or 'its'} teacher{'' if len(teachers) == 1 else 's'}. "
+        f"Texts are cut to {max_length} tokens. Embeddings have length 1; compare them by cosine or dot product.\n",
+        "## Usage\n",
+        *_usage(formats, max_length, padding),
+        "## Teachers and licence\n",
+        _teachers_table(teachers),
+        verdict.statement + "\n",
+        "## Data and training\n",
+        _settings_table(manifest),
+        "## Results\n",
+        _results(results, student_id),
+        "## Frame\n",
+        _frame(manifest),
+        "## Parity of the exported forms\n",
+        _parity(parity),
+        "## Made with\n",
+        f"```\n{command}\n```\n\nStudent `{student_id}`.\n",
+    ]
+    return "\n".join(sections)
+
+
+def _metadata(
+    verdict: LicenceVerdict, teachers: Mapping[str, str | None], own: Mapping[str, Any] | None, title: str
+) -> str:
+    lines = [
+        "---",
+        "library_name: sentence-transformers",
+        "pipeline_tag: sentence-similarity",
+        "language: en",
+        f"license: {verdict.metadata}",
+    ]
+    if verdict.metadata == "other":
+        lines.append(f"license_name: {_quoted('bound-by-teachers-' + verdict.strictest.replace(' ', '-'))}")
+    lines += ["tags:", "- sentence-transformers", "- sentence-similarity", "- feature-extraction", "- distillation"]
+    lines.append("- consilience")
+    if teachers:
+        lines.append("teachers:")
+        lines += [f"- {_quoted(teacher)}" for teacher in teachers]
+    if own is not None:
+        lines += ["model-index:", f"- name: {_quoted(title)}", "  results:"]
+        for task, score in own["tasks"].items():
+            lines += [
+                "  - task: {type: sentence-similarity, name: Semantic Textual Similarity}",
+                f"    dataset: {{type: {_quoted(task)}, name: {_quoted(task)}}}",
+                f"    metrics: [{{type: cosine_spearman, value: {score['score']:.4f}}}]",
+            ]
+    return "\n".join([*lines, "---", ""])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # a JSON string is a YAML string
+
+
+def _own_result(results: Mapping[str, Any] | None, student_id: str) -> Mapping[str, Any] | None:
+    for model in (results or {}).get("models", ()):
+        if model.get("identity", {}).get("student") == student_id:
+            found: Mapping[str, Any] = model
+            return found
+    return None
+
+
+def _usage(formats: Sequence[str], max_length: int, padding: tuple[int, str]) -> list[str]:
+    parts = [_USAGE_ST, _USAGE_TRANSFORMERS] if "sentence-transformers" in formats else []
+    if "onnx" in formats:
+        pad_id, pad_token = padding
+        text = _USAGE_ONNX.replace("@MAX_LENGTH@", str(max_length)).replace("@PAD_ID@", str(pad_id))
+        parts.append(text.replace("@PAD_TOKEN@", pad_token))
+    return parts
+
+
+def _teachers_table(teachers: Mapping[str, str | None]) -> str:
+    if not teachers:
+        return "The target's teachers aren't recorded in the student's manifest.\n"
+    rows = [f"| `{_cell(name)}` | {licence or 'unknown'} |" for name, licence in teachers.items()]
+    return "\n".join(["| teacher | licence |", "|---|---|", *rows, ""])
+
+
+def _settings_table(manifest: Mapping[str, Any]) -> str:
+    rows = [f"| {key} | {_cell(value)} |" for key, value in _flatten(manifest, "") if value not in (None, {}, [])]
+    return "\n".join(["| setting | value |", "|---|---|", *rows, ""]) if rows else "Not recorded.\n"
+
+
+def _flatten(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, entry in value.items():
+        if not prefix and key in _UNLISTED:
+            continue
+        if isinstance(entry, Mapping):
+            yield from _flatten(entry, f"{prefix}{key}.")
+        else:
+            yield prefix + key, entry
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if Path(text).is_absolute():
+        text = Path(text).name  # a card is public: no folders of the machine that made it
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _results(results: Mapping[str, Any] | None, student_id: str) -> str:
+    models = (results or {}).get("models") or []
+    if not models:
+        return "Not evaluated when it was exported. Run `consilience evaluate` on this folder.\n"
+    names = [
+        "**this model**" if model.get("identity", {}).get("student") == student_id else f"`{_cell(model['model'])}`"
+        for model in models
+    ]
+    lines = ["Spearman of cosine with 95% bootstrap intervals (pairs resampled).", ""]
+    lines += [f"| task | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for task in models[0]["tasks"]:
+        lines.append(f"| {task} | {' | '.join(_score(model['tasks'].get(task)) for model in models)} |")
+    means = ({"score": model["mean"], "low": model.get("mean_low"), "high": model.get("mean_high")} for model in models)
+    count = len(models[0].get("mean_of", models[0]["tasks"]))
+    lines.append(f"| mean of {count} | {' | '.join(_score(mean) for mean in means)} |")
+    lines.append(f"| effective rank | {' | '.join(_number(m['geometry'].get('effective_rank'), 1) for m in models)} |")
+    lines.append(f"| self-cosine | {' | '.join(_number(m['geometry'].get('self_cosine'), 3) for m in models)} |")
+    lines += ["", "STS-B dev is the selection task and isn't part of the mean. One training seed.", ""]
+    return "\n".join(lines)
+
+
+def _score(score: Mapping[str, Any] | None) -> str:
+    if score is None:
+        return "-"
+    if score.get("low") is None:
+        return _number(score["score"], 4)
+    return f"{score['score']:.4f} [{score['low']:.3f}, {score['high']:.3f}]"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _frame(manifest: Mapping[str, Any]) -> str:
+    frame = manifest.get("frame", "not recorded")
+    return (
+        f"Embeddings are in the frame `{frame}`. They can be compared with one another, and with vectors that name "
+        "the same frame; never with another model's vectors unless a rotation between the two frames was fitted and "
+        "checked on held-out rows.\n"
+    )
+
+
+def _parity(parity: Mapping[str, Any]) -> str:
+    rows = [f"| {form} | {value:.1e} |" for form, value in parity.get("max_abs_difference", {}).items()]
+    head = f"Largest absolute difference from the student on {parity.get('probe_texts')} fixed texts (fp32, CPU); "
+    return "\n".join(
+        [
+            head + f"at most {parity.get('tolerance'):.0e} is allowed.",
+            "",
+            "| form | difference |",
+            "|---|---|",
+            *rows,
+            "",
+        ]
+    )

@@ -1,0 +1,165 @@
+"""One ONNX file: token ids and mask in, the normalised embedding out; pooling and head are inside the graph."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.core.errors import InputError
+from consilience.core.extras import require
+from consilience.core.files import storage_errors
+from consilience.exporters.student_parts import StudentParts
+
+ONNX_FILE = "onnx/model.onnx"
+_OPSET = 18  # cited: >= 17 asked; 18 is the lowest that torch's exporter writes without converting down
+_TRACED_OUTPUT = (
+    "consilience_embedding"  # the exporter calls a table look-up "embedding" too and doesn't tell them apart
+)
+_LIMIT_BYTES = 1_900_000_000  # a protobuf holds 2 GiB at most; beyond it weights would need a second file
+
+
+def write_onnx(parts: StudentParts, folder: Path) -> None:
+    """Write ``onnx/model.onnx``: inputs ``input_ids`` and ``attention_mask`` (int64, batch x tokens), output
+    ``embedding`` (float32, batch x dimensions, L2-normalised).
+
+    Batch and length are dynamic. The file is self-contained (no external data), passes ``onnx.checker``, and holds
+    no paths or stack traces of the machine that wrote it, so that equal students give equal files.
+
+    Args:
+        parts: the student.
+        folder: the export's folder.
+
+    Raises:
+        InputError: the weights are too large for one file.
+        MissingExtraError: ``onnx`` or ``onnxscript`` isn't installed.
+    """  # noqa: D205 - the first sentence names inputs and output
+    import torch
+
+    onnx = require("onnx", extra="onnx", purpose="to export to ONNX")
+    require("onnxscript", extra="onnx", purpose="to export to ONNX")
+    size = sum(p.numel() * p.element_size() for p in parts.module.parameters())
+    if size > _LIMIT_BYTES:
+        raise InputError(f"export: {size} bytes of weights don't fit one ONNX file (2 GiB). Export without onnx")
+    target = folder / ONNX_FILE
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    length = min(7, parts.max_length)
+    ids = torch.zeros((3, length), dtype=torch.int64)
+    mask = torch.ones((3, length), dtype=torch.int64)
+    mask[1, length - 2 :] = 0  # a padded row, so that nothing about "no padding" is traced in
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", max=parts.max_length)}
+    with _exporting(parts.backbone):
+        program = torch.onnx.export(
+            _EmbeddingGraph(parts.module).eval(),
+            (ids, mask),
+            input_names=["input_ids", "attention_mask"],
+            output_names=[_TRACED_OUTPUT],
+            dynamic_shapes=(axes, axes),
+            opset_version=_OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    if program is None:
+        raise InputError("export: torch's ONNX exporter returned no program. Use a torch >= 2.6 with dynamo support")
+    model = program.model_proto
+    _strip_traces(model)
+    _rename_values(model.graph, {"embedding": "embedding_lookup", _TRACED_OUTPUT: "embedding"})
+    with storage_errors(target):
+        onnx.save_model(model, str(target), save_as_external_data=False)
+    onnx.checker.check_model(str(target), full_check=True)
+
+
+def _EmbeddingGraph(module: Any) -> Any:  # noqa: ANN401, N802 - builds a torch module; torch is imported lazily
+    """Wrap a student so that its forward returns the embedding alone."""
+    from torch import Tensor, nn
+
+    class EmbeddingGraph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.student = module
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            embedding: Tensor = self.student(input_ids, attention_mask).embedding
+            return embedding
+
+    return EmbeddingGraph()
+
+
+@contextmanager
+def _exporting(backbone: Any) -> Iterator[None]:  # noqa: ANN401 - a transformers model
+    """Export with eager attention (fused kernels trace to graphs that fix the mask's shape), quietly."""
+    chosen = backbone.config._attn_implementation
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    backbone.config._attn_implementation = "eager"
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecations inside torch's exporter; the result is checked below
+            yield
+    finally:
+        backbone.config._attn_implementation = chosen
+        logger.setLevel(level)
+
+
+def _strip_traces(model: Any) -> None:  # noqa: ANN401 - a protobuf message
+    """Remove what the exporter notes about the Python source: paths and stack traces."""
+    graphs = [model.graph, *model.functions]
+    for graph in graphs:
+        del graph.metadata_props[:]
+        graph.doc_string = ""
+        for node in graph.node:
+            del node.metadata_props[:]
+            node.doc_string = ""
+        for value in (*graph.value_info, *getattr(graph, "input", ()), *getattr(graph, "output", ())):
+            if not isinstance(value, str):
+                del value.metadata_props[:]
+        for tensor in getattr(graph, "initializer", ()):
+            del tensor.metadata_props[:]
+    del model.metadata_props[:]
+
+
+def _rename_values(graph: Any, names: dict[str, str]) -> None:  # noqa: ANN401 - a protobuf message
+    for value in (*graph.value_info, *graph.output):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+
+
+def embed_with_onnx(folder: Path, texts: Sequence[str], *, batch: int = 8) -> NDArray[np.float32]:
+    """Embed texts with ``onnxruntime`` and ``tokenizers`` alone, as a service without torch would.
+
+    Args:
+        folder: an exported folder with ``onnx/model.onnx``.
+        texts: what to embed.
+        batch: texts at a time.
+
+    Returns:
+        (n, d) unit rows.
+    """
+    runtime = require("onnxruntime", extra="onnx", purpose="to run an ONNX export")
+    from tokenizers import Tokenizer
+
+    from consilience.core.files import read_json
+
+    settings = read_json(folder / "tokenizer_config.json")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(settings["model_max_length"])
+    pad = settings["pad_token"]
+    tokenizer.enable_padding(pad_id=tokenizer.token_to_id(pad), pad_token=pad)
+    session = runtime.InferenceSession(str(folder / ONNX_FILE), providers=["CPUExecutionProvider"])
+    parts = []
+    for start in range(0, len(texts), batch):
+        encoded = tokenizer.encode_batch(list(texts[start : start + batch]))
+        ids = np.asarray([row.ids for row in encoded], dtype=np.int64)
+        mask = np.asarray([row.attention_mask for row in encoded], dtype=np.int64)
+        parts.append(session.run(["embedding"], {"input_ids": ids, "attention_mask": mask})[0])
+    return np.concatenate(parts).astype(np.float32, copy=False)

@@ -1,0 +1,84 @@
+"""Open whatever a person calls a model: a student, an exported folder, an ONNX file, a teacher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from consilience.core.artefacts import MANIFEST
+from consilience.core.errors import InputError
+from consilience.core.files import read_json
+
+if TYPE_CHECKING:
+    from consilience.core.encoder import Encoder
+
+_ACCEPTED = (
+    "a student folder, an exported or sentence-transformers folder, a folder with config.json and tokenizer "
+    "(mean pooling), an .onnx file, a teacher spec such as st:NAME_OR_PATH, onnx:PATH or packaged:NAME"
+)
+
+
+def open_encoder(model: str | Path, *, trust_remote_code: bool = False) -> Encoder:
+    """Open a model by path or teacher spec.
+
+    Args:
+        model: a student folder, an exported folder, a sentence-transformers or transformers folder, an ``.onnx``
+            file, a teacher spec (``st:...``), or the bare name of a packaged teacher.
+        trust_remote_code: let a Hugging Face model run code of its own.
+
+    Returns:
+        The model behind the one protocol that evaluation knows.
+
+    Raises:
+        InputError: it's none of these; the message lists what is accepted.
+        TeacherError: it's a teacher and can't be loaded.
+    """
+    text = str(model)
+    path = Path(text)
+    if path.is_dir():
+        return _open_folder(path, trust_remote_code)
+    if path.is_file():
+        if path.suffix == ".onnx":
+            return _teacher(f"onnx:{path}", trust_remote_code)
+        raise InputError(f"{path}: isn't a model that Consilience opens. Accepted: {_ACCEPTED}")
+    if ":" in text:
+        return _teacher(text, trust_remote_code)
+    from consilience.teachers.packaged import PACKAGED
+
+    if text in PACKAGED:
+        return _teacher(f"packaged:{text}", trust_remote_code)
+    packaged = ", ".join(sorted(PACKAGED))
+    raise InputError(f"{text}: no such file, folder or model. Accepted: {_ACCEPTED}; packaged: {packaged}")
+
+
+def _open_folder(path: Path, trust_remote_code: bool) -> Encoder:
+    if (path / MANIFEST).is_file():
+        manifest = read_json(path / MANIFEST)
+        kind = manifest.get("kind") if isinstance(manifest, dict) else None
+        if kind == "student":
+            from consilience.students.text import load_student
+
+            return load_student(path)
+        if kind == "export":
+            return _open_export(path, trust_remote_code)
+        if kind is not None:
+            raise InputError(f"{path}: a {kind} isn't a model. Accepted: {_ACCEPTED}")
+    if (path / "modules.json").is_file():
+        return _teacher(f"st:{path}", trust_remote_code)
+    if (path / "config.json").is_file():
+        return _teacher(f"hf:{path}", trust_remote_code)
+    raise InputError(
+        f"{path}: the folder holds no {MANIFEST}, modules.json or config.json, so no model. Accepted: {_ACCEPTED}"
+    )
+
+
+def _open_export(path: Path, trust_remote_code: bool) -> Encoder:
+    if (path / "modules.json").is_file():
+        return _teacher(f"st:{path}", trust_remote_code)
+    return _teacher(f"onnx:{path / 'onnx' / 'model.onnx'}", trust_remote_code)
+
+
+def _teacher(spec: str, trust_remote_code: bool) -> Encoder:
+    from consilience.teachers.registry import load_teacher
+
+    return load_teacher(spec, trust_remote_code=trust_remote_code)

@@ -1,0 +1,62 @@
+"""Export a student to the forms that other libraries load without remote code."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from consilience.core.errors import InputError
+from consilience.core.files import read_json
+
+
+def export(
+    student: str | Path,
+    *,
+    out: str | Path,
+    formats: Sequence[str] = ("sentence-transformers", "onnx"),
+    results: Mapping[str, Any] | str | Path | None = None,
+    command: str | None = None,
+    title: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Export a student as a sentence-transformers folder, an ONNX file, or both, checked against each other.
+
+    Args:
+        student: a student's folder.
+        out: folder to make.
+        formats: "sentence-transformers" (with ``AutoModel``) and "onnx".
+        results: what ``consilience evaluate --json`` printed, as an object or a file, for the model card.
+        command: what the card names as its command; by default the one that says the same.
+        title: heading of the card; by default the folder's name.
+        overwrite: replace an existing export.
+
+    Returns:
+        The export's manifest; ``parity`` holds the differences found.
+
+    Raises:
+        InputError: no student, an unknown format, or malformed results.
+        ParityError: an exported form gives other vectors than the student.
+        ResumeError: ``out`` exists.
+    """
+    from consilience.exporters.folder import export_student
+    from consilience.students.text import load_student
+
+    if isinstance(results, str | Path):
+        source = Path(results)
+        results = read_json(source)
+        if not isinstance(results, Mapping) or not isinstance(results.get("models"), list):
+            raise InputError(f"{source}: the object of consilience evaluate --json expected. Check --results")
+    if command is None:
+        names = [Path(student).name, "--out", Path(out).name, "--format", ",".join(formats)]
+        command = shlex.join(["consilience", "export", *names])
+    return export_student(
+        load_student(student),
+        Path(out),
+        formats=formats,
+        results=results,
+        command=command,
+        title=title,
+        overwrite=overwrite,
+    )
