@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -27,11 +28,10 @@ from consilience.core.hashing import content_id
 if TYPE_CHECKING:
     import torch
 
-# Random access keeps shards mapped. Pages that were touched count as resident memory, and each map holds a file
-# descriptor, so both are bounded; the least recently used shard goes first.
+# Random access keeps shards mapped. Pages that were touched count as resident memory (the kernel maps many around a
+# fault, so a shard counts whole), and each map holds a file descriptor; both are bounded, least recently used first.
 _MAXIMUM_MAPS = 64
-_MAXIMUM_TOUCHED_BYTES = 256 << 20
-_FAULT_BYTES = 64 << 10  # cited: Linux maps 16 pages around a fault (fault_around_bytes)
+_MAXIMUM_MAPPED_BYTES = 256 << 20
 
 Rows = NDArray[Any]
 
@@ -69,7 +69,9 @@ class Bank:
         self._checked = checked
         self._starts = [shard.start for shard in checked.shards]
         self._offsets: dict[int, int] = {}
-        self._maps: OrderedDict[int, tuple[Rows, int]] = OrderedDict()
+        self._maps: OrderedDict[int, Rows] = OrderedDict()
+        largest = max(shard.bytes for shard in checked.shards)
+        self._maximum_maps = max(1, min(_MAXIMUM_MAPS, _MAXIMUM_MAPPED_BYTES // largest))
 
     @property
     def teacher_id(self) -> str:
@@ -133,7 +135,7 @@ class Bank:
     def _slice(self, start: int, stop: int) -> Rows:
         if start == stop:
             return np.empty((0, self.dimensions), dtype=self.dtype)
-        return _joined([self._mapped(index, hi - lo)[lo:hi] for index, lo, hi in self._pieces(start, stop)])
+        return _joined([self._mapped(index)[lo:hi] for index, lo, hi in self._pieces(start, stop)])
 
     def _gather(self, numbers: NDArray[np.int64]) -> Rows:
         out = np.empty((len(numbers), self.dimensions), dtype=self.dtype)
@@ -143,8 +145,22 @@ class Bank:
         for index in np.unique(shard_of):
             first, last = np.searchsorted(shard_of, [index, index + 1])
             within = ordered[first:last] - self._starts[index]
-            out[order[first:last]] = self._mapped(int(index), last - first, scattered=True)[within]
+            if len(self._checked.shards) <= self._maximum_maps:
+                out[order[first:last]] = self._mapped(int(index))[within]
+            else:  # mapping and unmapping shards for a few rows each costs more than reading the rows
+                out[order[first:last]] = self._read_rows(int(index), within)
         return out
+
+    def _read_rows(self, index: int, within: NDArray[np.int64]) -> Rows:
+        path = self.path / self._checked.shards[index].file
+        offset = self._offset(index)
+        row_bytes = self.dimensions * self.dtype.itemsize
+        with path.open("rb", buffering=0) as stream:
+            file = stream.fileno()
+            content = b"".join([os.pread(file, row_bytes, offset + row * row_bytes) for row in within.tolist()])
+        if len(content) != len(within) * row_bytes:
+            raise BankIntegrityError(f"{path}: shorter than its manifest says. Rebuild the bank")
+        return np.frombuffer(content, dtype=self.dtype).reshape(-1, self.dimensions)
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield (shard, first row, last row + 1), rows counted from the shard's start."""
@@ -155,24 +171,20 @@ class Bank:
             yield index, start - shard.start, end - shard.start
             start = end
 
-    def _mapped(self, index: int, rows: int, *, scattered: bool = False) -> Rows:
-        array, touched = self._maps.pop(index, (None, 0))
+    def _mapped(self, index: int) -> Rows:
+        array = self._maps.pop(index, None)
         if array is None:
             array = self._map(index)
-        row_bytes = self.dimensions * self.dtype.itemsize
-        touched = min(array.nbytes, touched + rows * (max(row_bytes, _FAULT_BYTES) if scattered else row_bytes))
-        self._maps[index] = (array, touched)
-        resident = sum(entry[1] for entry in self._maps.values())
-        while len(self._maps) > 1 and (len(self._maps) > _MAXIMUM_MAPS or resident > _MAXIMUM_TOUCHED_BYTES):
-            resident -= self._maps.popitem(last=False)[1][1]
+        self._maps[index] = array
+        while len(self._maps) > self._maximum_maps:
+            self._maps.popitem(last=False)
         return array
 
     def _map(self, index: int, *, sequential: bool = False, private: bool = False) -> Rows:
         """Map one shard: read-only, or private (copy on write), which torch takes without a copy."""
         shard = self._checked.shards[index]
         path = self.path / shard.file
-        if index not in self._offsets:
-            self._offsets[index] = self._data_offset(path, shard.stop - shard.start)
+        offset = self._offset(index)
         try:
             with path.open("rb") as stream:
                 access = mmap.ACCESS_COPY if private else mmap.ACCESS_READ
@@ -184,8 +196,15 @@ class Bank:
         if sequential and hasattr(mapped, "madvise"):
             mapped.madvise(mmap.MADV_SEQUENTIAL)
         count = (shard.stop - shard.start) * self.dimensions
-        flat = np.frombuffer(mapped, dtype=self.dtype, count=count, offset=self._offsets[index])
+        flat = np.frombuffer(mapped, dtype=self.dtype, count=count, offset=offset)
         return flat.reshape(-1, self.dimensions)
+
+    def _offset(self, index: int) -> int:
+        """Return where a shard's data begin; its header is read once."""
+        if index not in self._offsets:
+            shard = self._checked.shards[index]
+            self._offsets[index] = self._data_offset(self.path / shard.file, shard.stop - shard.start)
+        return self._offsets[index]
 
     def _data_offset(self, path: Path, rows: int) -> int:
         header = read_safetensors_header(path)

@@ -109,6 +109,18 @@ def test_odd_indices(bank):
         bank[np.array([0.5])]
 
 
+def test_a_bank_of_many_shards_is_read_the_same_way(tmp_path):
+    x = random_rows(150)
+    bank = write_bank(tmp_path / "bank", x, dtype="fp32", normalise=False, shard_rows=1)
+    index = np.random.default_rng(0).integers(-150, 150, 400)
+    np.testing.assert_array_equal(bank[index], x[index])
+    np.testing.assert_array_equal(bank[::-7], x[::-7])
+    np.testing.assert_array_equal(bank[3:140], x[3:140])
+    (bank.path / "shard-00007.safetensors").write_bytes((bank.path / "shard-00007.safetensors").read_bytes()[:-4])
+    with pytest.raises(BankIntegrityError, match="shard-00007"):
+        bank[[7, 8]]
+
+
 def test_torch_shares_memory_and_never_writes_to_the_file(bank):
     torch = pytest.importorskip("torch")
     tensor = bank.torch(4, 8)
