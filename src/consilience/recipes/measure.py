@@ -12,19 +12,17 @@ from numpy.typing import NDArray
 from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.files import write_json
 from consilience.core.seeds import rng_from_name
+from consilience.recipes.recipe_checks import EXISTING, has_sts_data, sts_folder
 
 if TYPE_CHECKING:
     from consilience.core.encoder import Encoder
     from consilience.recipes.recipe_file import Recipe
-    from consilience.recipes.stages import StageResult
 
 SPECTRUM_ROWS = 2_000  # assumed: enough that a rank of a few hundred is not limited by the sample
 
 
 def tasks_to_run(recipe: Recipe) -> list[str]:
     """Return the recipe's tasks, without those whose data isn't here if the recipe allows that."""
-    from consilience.recipes.recipe_checks import has_sts_data
-
     part = recipe.evaluate
     if part.missing_data == "refuse" or has_sts_data(part.data):
         return list(part.tasks)
@@ -34,7 +32,6 @@ def tasks_to_run(recipe: Recipe) -> list[str]:
 def sts_content(recipe: Recipe) -> str:
     """Return a hash of the STS files that the recipe reads."""
     from consilience.core.hashing import content_id, file_sha256
-    from consilience.recipes.recipe_checks import sts_folder
 
     folder = sts_folder(recipe.evaluate.data)
     files = sorted(folder.glob("*.tsv")) if folder is not None else []
@@ -45,9 +42,9 @@ def measure_run(
     recipe: Recipe,
     texts: Mapping[str, Any],
     *,
-    student: StageResult,
-    target: StageResult,
-    banks: Mapping[str, StageResult],
+    student: Path,
+    target: Path,
+    banks: Mapping[str, Path],
     out: Path,
     plan: dict[str, Any],
 ) -> None:
@@ -56,9 +53,9 @@ def measure_run(
     Args:
         recipe: the recipe.
         texts: the corpus arguments that the verbs share.
-        student: finished student.
-        target: finished consensus.
-        banks: finished banks by teacher name.
+        student: the finished student's folder.
+        target: the consensus'.
+        banks: the banks' by teacher name.
         out: the artefact's folder.
         plan: what identifies this measurement.
     """
@@ -66,10 +63,14 @@ def measure_run(
     from consilience.recipes.evaluate import evaluate
 
     work, _ = begin_artefact(out, plan)
-    encoder = open_encoder(str(student.folder))
+    encoder = open_encoder(student)
     models: list[tuple[str, Any]] = [("student", encoder)]
     if recipe.evaluate.compare:
-        models += [(teacher.name, teacher_spec(teacher.model_dump())) for teacher in recipe.teachers]
+        models += [
+            (teacher.name, teacher_spec(teacher.model_dump()))
+            for teacher in recipe.teachers
+            if teacher.spec.partition(":")[0] not in EXISTING  # stored vectors can't embed a task's sentences
+        ]
     found = evaluate(
         [model for _, model in models], tasks=tasks_to_run(recipe), data=recipe.evaluate.data, seed=recipe.seed
     ).to_json()
@@ -100,15 +101,15 @@ def _spectra(
     recipe: Recipe,
     texts: Mapping[str, Any],
     student: Encoder,
-    target: StageResult,
-    banks: Mapping[str, StageResult],
+    target: Path,
+    banks: Mapping[str, Path],
 ) -> dict[str, Any]:
     """Eigenvalues of the centred covariance of unit rows, of the same corpus rows for every model."""
     from consilience.banks.reader import open_bank
     from consilience.corpora.text import CorpusSpec, open_corpus
 
-    sources = {**{name: bank.folder for name, bank in banks.items()}, "consensus": target.folder}
-    opened = {name: open_bank(Path(str(folder))) for name, folder in sources.items()}
+    sources = {**banks, "consensus": target}
+    opened = {name: open_bank(folder) for name, folder in sources.items()}
     total = opened["consensus"].rows
     rng = rng_from_name(f"{recipe.name}/spectrum", recipe.seed)
     rows = np.sort(rng.choice(total, size=min(SPECTRUM_ROWS, total), replace=False))
@@ -126,7 +127,7 @@ def _eigenvalues(vectors: NDArray[np.float64]) -> list[float]:
     Args:
         vectors: (n, d), not necessarily normalised; zero rows are left out.
     """
+    from consilience.gauges.effective_rank import spectrum
+
     norms = np.linalg.norm(vectors, axis=1)
-    unit = vectors[norms > 0] / norms[norms > 0, None]
-    values = np.linalg.svd(unit - unit.mean(axis=0), compute_uv=False) ** 2
-    return [round(float(value), 9) for value in values / values.sum()]
+    return [round(float(share), 9) for share in spectrum(vectors[norms > 0] / norms[norms > 0, None])]

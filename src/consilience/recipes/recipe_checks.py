@@ -13,8 +13,8 @@ from consilience.core.errors import ConsilienceError
 from consilience.recipes.recipe_values import did_you_mean
 
 BUDGETS = ("steps", "epochs", "minutes")
-TASKS = ("sts", "grammar")
 FORMATS = ("sentence-transformers", "onnx")
+EXISTING = ("bank", "parquet", "npy")  # specs of embeddings that exist: read by banks, not loaded as a model
 # Backends whose name is a path, relative to the recipe; the others' names are paths only when such a folder exists.
 _PATH_BACKENDS = ("onnx", "static", "vectors", "bank", "parquet", "npy")
 _NAME_OR_PATH_BACKENDS = ("st", "hf")
@@ -77,9 +77,9 @@ def check_parts(parts: Mapping[str, Any]) -> list[str]:
         faults += _teacher_faults(parts["teachers"])
         faults += _name_faults(parts)
     if "align" in parts:
-        faults += _choice("align.method", parts["align"]["method"], _methods())
+        faults += _align_faults(parts["align"], parts.get("teachers"))
     if "student" in parts:
-        faults += _choice("student.preset", parts["student"]["preset"], _presets())
+        faults += _student_faults(parts["student"])
     if "train" in parts:
         faults += _train_faults(parts["train"])
     if "evaluate" in parts:
@@ -122,20 +122,25 @@ def _teacher_faults(teachers: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _spec_fault(teacher: Mapping[str, Any]) -> str | None:
-    from consilience.teachers.spec import parse_teacher_spec
+    backend, _, rest = teacher["spec"].partition(":")
+    if backend not in EXISTING:
+        from consilience.teachers.spec import parse_teacher_spec
 
-    try:
-        spec = parse_teacher_spec(teacher["spec"])
-        if spec.backend == "packaged":
-            from consilience.teachers.packaged import packaged_files
+        try:
+            spec = parse_teacher_spec(teacher["spec"])
+            if spec.backend == "packaged":
+                from consilience.teachers.packaged import packaged_files
 
-            packaged_files(spec.name)
-    except ConsilienceError as error:
-        return str(error)
-    module, extra = _NEEDS.get(spec.backend, ("", ""))
+                packaged_files(spec.name)
+        except ConsilienceError as error:
+            return str(error)
+        backend, rest = spec.backend, spec.name
+    elif teacher["prompt"] is not None or teacher["max_length"] is not None:
+        return f"{teacher['spec']}: prompt and max_length don't apply to embeddings that exist; leave them out"
+    module, extra = _NEEDS.get(backend, ("", ""))
     if module and find_spec(module) is None:
         return f"{teacher['spec']}: {module} isn't installed. Run: pip install 'consilience[{extra}]'"
-    if spec.backend in _PATH_BACKENDS and not Path(spec.name.partition("#")[0]).exists():
+    if backend in _PATH_BACKENDS and not Path(re.split(r"[?#]", rest)[0]).exists():
         return f"{teacher['spec']}: no such file or folder. Check the path"
     return None
 
@@ -156,6 +161,46 @@ def _name_faults(parts: Mapping[str, Any]) -> list[str]:
     return faults
 
 
+def _align_faults(align: Mapping[str, Any], teachers: Sequence[Any] | None) -> list[str]:
+    from consilience.frames.align import METHODS
+
+    faults = _choice("align.method", align["method"], METHODS)
+    if teachers is not None and len(teachers) < 2:
+        faults.append(f"teachers: expected at least two, got {len(teachers)}; a consensus needs several")
+    return faults
+
+
+def _student_faults(student: Mapping[str, Any]) -> list[str]:
+    from consilience.students.presets import PRESETS, StudentConfig
+
+    faults = []
+    if student["preset"] is not None and student["shape"] is not None:
+        faults.append("student: expected one of preset and shape, got both")
+    if student["preset"] is not None:
+        faults += _choice("student.preset", student["preset"], list(PRESETS))
+    try:
+        if student["shape"] is not None:
+            StudentConfig(**student["shape"])
+    except ConsilienceError as error:
+        faults.append(f"student.shape: {error}")
+    return faults + _tokenizer_faults(student["tokenizer"])
+
+
+def _tokenizer_faults(tokenizer: str | None) -> list[str]:
+    from consilience.recipes.distill import DEFAULT_TOKENIZER
+
+    backend, _, name = (tokenizer or DEFAULT_TOKENIZER).partition(":")
+    if backend == "packaged":
+        from consilience.teachers.packaged import packaged_files
+
+        try:
+            if not any(Path(file).name == "tokenizer.json" for file in packaged_files(name)):
+                return [f"student.tokenizer: {tokenizer} has no tokenizer.json; choose another"]
+        except ConsilienceError as error:
+            return [f"student.tokenizer: {error}"]
+    return []
+
+
 def _train_faults(train: Mapping[str, Any]) -> list[str]:
     given = [key for key in BUDGETS if train[key] is not None]
     faults = []
@@ -163,19 +208,22 @@ def _train_faults(train: Mapping[str, Any]) -> list[str]:
         found = " and ".join(f"{key} = {train[key]}" for key in given) or "none"
         faults.append(f"train: expected exactly one budget of {', '.join(BUDGETS)}, got {found}")
     if train["objective"] is not None:
-        faults += _choice("train.objective", train["objective"], _objectives())
+        from consilience.objectives.composition import COMPOSITIONS
+
+        faults += _choice("train.objective", train["objective"], list(COMPOSITIONS))
     return faults
 
 
 def _evaluate_faults(evaluate: Mapping[str, Any]) -> list[str]:
-    faults = []
+    from consilience.evaluation.sts import REPORTED_TASKS
+
+    faults = [] if evaluate["tasks"] else ["evaluate.tasks: expected at least one task"]
     for i, name in enumerate(evaluate["tasks"]):
-        faults += _choice(f"evaluate.tasks[{i}]", name, TASKS)
-    if any(task != "grammar" for task in evaluate["tasks"]) and evaluate["missing_data"] == "refuse" and not has_sts_data(evaluate["data"]):
-        where = evaluate["data"] or "neither evaluate.data nor CONSILIENCE_DATA"
-        faults.append(
-            f"evaluate.data: {where} has no sts/*.tsv. Set CONSILIENCE_DATA, or set evaluate.missing_data to 'skip'"
-        )
+        faults += _choice(f"evaluate.tasks[{i}]", name, ("sts", "grammar", *REPORTED_TASKS), noun="task")
+    needs_data = evaluate["missing_data"] == "refuse" and any(task != "grammar" for task in evaluate["tasks"])
+    if needs_data and not has_sts_data(evaluate["data"]):
+        found = f"{evaluate['data']} has no sts/*.tsv" if evaluate["data"] else "required for the STS tasks and missing"
+        faults.append(f"evaluate.data: {found}; name their folder, or set evaluate.missing_data to 'skip'")
     return faults
 
 
@@ -191,7 +239,7 @@ def sts_folder(data: str | None) -> Path | None:
     return next((folder for folder in (Path(data) / "sts", Path(data)) if any(folder.glob("sts*.tsv"))), None)
 
 
-def _choice(key: str, value: str, known: Sequence[str], *, noun: str = "name") -> list[str]:
+def _choice(key: str, value: str, known: Sequence[str], *, noun: str = "value") -> list[str]:
     return [] if value in known else [f"{key}: unknown {noun} {value!r}{did_you_mean(value, list(known))}"]
 
 

@@ -58,7 +58,7 @@ class AlignPart(_Part):
     method: str = "whitened"
     fit_rows: Count = 24_000
     held_out_rows: Count = 5_000
-    shrinkage: Annotated[float, Field(ge=0)] = 1e-3
+    shrinkage: Annotated[float, Field(ge=0)] | Literal["ledoit-wolf"] = 1e-3
 
 
 class ConsensusPart(_Part):
@@ -68,10 +68,22 @@ class ConsensusPart(_Part):
     leave_out: list[str] = Field(default_factory=list)
 
 
+class ShapePart(_Part):
+    """``[student.shape]``: a size of one's own instead of a preset's."""
+
+    layers: Count
+    hidden: Count
+    heads: Count
+    ffn: Count
+    max_positions: Count = 512
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
 class StudentPart(_Part):
     """``[student]``: its size, its tokenizer and the longest text it reads."""
 
-    preset: str = "mini"
+    preset: str | None = None
+    shape: ShapePart | None = None
     tokenizer: str | None = None
     max_length: Count | None = None
 
@@ -208,6 +220,7 @@ def _describe(detail: ErrorDetails) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
         model: type[BaseModel] = TABLES.get(str(location[0]), Recipe) if len(location) > 1 else Recipe
+        model = ShapePart if location[:2] == ("student", "shape") else model
         return f"{key}: unknown key{did_you_mean(str(location[-1]), list(model.model_fields))}"
     if kind == "missing":
         return f"{key}: required and missing"

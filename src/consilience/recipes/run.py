@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.artefacts import begin_artefact, finish_artefact
-from consilience.core.files import atomic_write, write_json
+from consilience.core.files import atomic_write, read_json, write_json
 
 if TYPE_CHECKING:
     from consilience.recipes.recipe_file import Recipe, TeacherPart
@@ -76,13 +77,13 @@ def run(
     stages = Stages(folder, dry_run=dry_run)
     if not dry_run:
         folder.mkdir(parents=True, exist_ok=True)
-    made = _run_stages(checked, stages)
+    # The folder isn't part of the command that is recorded: the same job elsewhere is the same job.
+    command = shlex.join(["consilience", "run", Path(recipe).name, *(word for text in set for word in ("--set", text))])
+    made = _run_stages(checked, stages, command)
     if dry_run:
         return RunResult(folder, stages.results, {})
     from consilience.recipes.run_report import collect_results, write_report
 
-    command = ["consilience", "run", os.path.relpath(recipe)]
-    command += [word for text in set for word in ("--set", text)] + (["--out", str(out)] if out is not None else [])
     results = collect_results(checked, made, stages.results, command=command)
     write_report(folder, results)
     return RunResult(folder, stages.results, results)
@@ -101,74 +102,100 @@ class MadeStages:
     export: StageResult
 
 
-def _run_stages(recipe: Recipe, stages: Stages) -> MadeStages:
+def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
     from consilience.recipes.align import align
     from consilience.recipes.consensus import consensus
     from consilience.recipes.distill import distill
-    from consilience.recipes.embed import embed
     from consilience.recipes.export import export
     from consilience.recipes.measure import measure_run
+    from consilience.students.presets import StudentConfig
 
     corpus = _corpus_stage(recipe, stages)
-    texts = corpus_options(recipe, corpus)
+    banks = {teacher.name: _embed_stage(recipe, teacher, corpus, stages) for teacher in recipe.teachers}
+    bank_ids = [bank.id for bank in banks.values()]
 
-    banks: dict[str, StageResult] = {}
-    for teacher in recipe.teachers:
-        options = teacher.model_dump(include={"prompt", "max_length", "dtype"})
-        banks[teacher.name] = stages.stage(
-            f"embed-{teacher.name}",
-            _when(corpus, corpus=_fingerprint(corpus), teacher=_teacher_content(teacher), **options),
-            lambda out, teacher=teacher, options=options: embed(**texts, teacher=teacher.spec, out=out, **options),
-        )
-    folders = {name: bank.folder for name, bank in banks.items()}
-
-    part = recipe.align.model_dump()
+    part = recipe.align.model_dump(exclude={"reference"})
     frames = stages.stage(
         "align",
-        _when(*banks.values(), banks=[bank.id for bank in banks.values()], seed=recipe.seed, **part),
+        _when(*banks.values(), banks=bank_ids, reference=banks[recipe.align.reference].id, seed=recipe.seed, **part),
         lambda out: align(
-            list(folders.values()),
-            **{**part, "reference": folders[recipe.align.reference]},
+            [bank.path for bank in banks.values()],
+            reference=banks[recipe.align.reference].path,
             seed=recipe.seed,
+            out=out,
+            **part,
+        ),
+    )
+
+    target = stages.stage(
+        "consensus",
+        _when(frames, frames=frames.id, banks=bank_ids, **recipe.consensus.model_dump()),
+        lambda out: consensus(
+            [bank.path for bank in banks.values()],
+            frames=frames.path,
+            weights={str(banks[name].path): weight for name, weight in recipe.consensus.weights.items()},
+            leave_out=[str(banks[name].path) for name in recipe.consensus.leave_out],
             out=out,
         ),
     )
 
-    kept = [name for name in folders if name not in recipe.consensus.leave_out]
-    weights = {name: recipe.consensus.weights.get(name, 1.0) for name in kept}
-    target = stages.stage(
-        "consensus",
-        _when(frames, frames=frames.id, banks=[banks[name].id for name in kept], weights=weights),
-        lambda out: consensus(
-            [folders[name] for name in kept], frames=frames.folder, weights=list(weights.values()), out=out
-        ),
-    )
-
     train = recipe.train.model_dump(exclude_none=True)
-    shape = {key: value for key, value in recipe.student.model_dump(exclude_none=True).items() if key != "preset"}
+    options = recipe.student.model_dump(exclude_none=True, exclude={"preset", "shape"})
+    shape = None if recipe.student.shape is None else StudentConfig(**recipe.student.shape.model_dump())
     student = stages.stage(
         "distill",
-        _when(target, target=target.id, seed=recipe.seed, student=recipe.student.preset, **shape, **train),
+        _when(target, target=target.id, seed=recipe.seed, student=recipe.student.model_dump(), train=train),
         lambda out: distill(
-            **texts, target=target.folder, student=recipe.student.preset, seed=recipe.seed, out=out, **shape, **train
+            **corpus_options(recipe, corpus),
+            target=target.path,
+            student=shape or recipe.student.preset or "mini",
+            seed=recipe.seed,
+            out=out,
+            **options,
+            **train,
         ),
     )
 
-    plan = _evaluation_inputs(recipe, student, target, banks)
+    plan = _evaluation_inputs(recipe, student, target, bank_ids)
     evaluation = stages.stage(
         "evaluate",
         _when(student, **plan),
-        lambda out: measure_run(recipe, texts, student=student, target=target, banks=banks, out=out, plan=plan),
+        lambda out: measure_run(
+            recipe,
+            corpus_options(recipe, corpus),
+            student=student.path,
+            target=target.path,
+            banks={name: bank.path for name, bank in banks.items()},
+            out=out,
+            plan=plan,
+        ),
     )
 
+    formats = recipe.export.formats
     exported = stages.stage(
         "export",
-        _when(student, evaluation, student=student.id, evaluation=evaluation.id, formats=recipe.export.formats),
+        _when(evaluation, student=student.id, evaluation=evaluation.id, formats=formats, command=command),
         lambda out: export(
-            student.folder, out=out, formats=recipe.export.formats, results=_card_results(evaluation.folder)
+            student.path,
+            out=out,
+            formats=formats,
+            results=read_json(evaluation.path / "evaluation.json"),
+            command=command,
+            title=recipe.name,
         ),
     )
     return MadeStages(corpus, banks, frames, target, student, evaluation, exported)
+
+
+def _embed_stage(recipe: Recipe, teacher: TeacherPart, corpus: StageResult, stages: Stages) -> StageResult:
+    from consilience.recipes.embed import embed
+
+    options = teacher.model_dump(include={"prompt", "max_length", "dtype"})
+    return stages.stage(
+        f"embed-{teacher.name}",
+        _when(corpus, corpus=_fingerprint(corpus), teacher=_teacher_content(teacher), **options),
+        lambda out: embed(**corpus_options(recipe, corpus), teacher=teacher.spec, out=out, **options),
+    )
 
 
 def _when(*upstream: StageResult, **inputs: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON values
@@ -183,13 +210,12 @@ def _fingerprint(corpus: StageResult) -> str | None:
 def _teacher_content(teacher: TeacherPart) -> dict[str, Any]:
     """Return what a teacher is: its spec, and the content of the local files that the spec names."""
     from consilience.recipes.stages import path_content
-    from consilience.teachers.spec import parse_teacher_spec
 
-    spec = parse_teacher_spec(teacher.spec)
-    path = Path(spec.name.partition("#")[0])
-    if not path.exists():
-        return {"spec": spec.canonical()}
-    return {"backend": spec.backend, "options": dict(spec.options), "content": path_content(path)}
+    backend, _, rest = teacher.spec.partition(":")
+    name, *options = re.split(r"(?=[?#])", rest, maxsplit=1)
+    if "//" not in teacher.spec and Path(name).exists():
+        return {"backend": backend, "options": options, "content": path_content(Path(name))}
+    return {"spec": teacher.spec}
 
 
 def _corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
@@ -238,15 +264,15 @@ def corpus_options(recipe: Recipe, corpus: StageResult) -> dict[str, Any]:
 
     Args:
         recipe: the recipe.
-        corpus: the finished corpus stage; in a dry run it may be missing, then nothing reads the path.
+        corpus: the finished corpus stage.
     """
     options = recipe.corpus.model_dump(exclude={"grammar", "path"})
-    path = recipe.corpus.path if recipe.corpus.grammar is None else f"{corpus.folder}/captions.txt"
+    path = recipe.corpus.path if recipe.corpus.grammar is None else str(corpus.path / "captions.txt")
     return {"corpus": path, **options}
 
 
 def _evaluation_inputs(
-    recipe: Recipe, student: StageResult, target: StageResult, banks: Mapping[str, StageResult]
+    recipe: Recipe, student: StageResult, target: StageResult, bank_ids: Sequence[str | None]
 ) -> dict[str, Any]:
     from consilience.recipes.measure import sts_content, tasks_to_run
 
@@ -254,15 +280,9 @@ def _evaluation_inputs(
     return {
         "student": student.id,
         "target": target.id,
-        "banks": [bank.id for bank in banks.values()],
+        "banks": list(bank_ids),
         "tasks": tasks,
         "data": sts_content(recipe) if tasks != ["grammar"] else None,
         "seed": recipe.seed,
         "compare": recipe.evaluate.compare,
     }
-
-
-def _card_results(evaluation: Path | None) -> dict[str, Any]:
-    from consilience.core.files import read_json
-
-    return dict(read_json(Path(str(evaluation)) / "evaluation.json"))

@@ -42,6 +42,13 @@ class StageResult:
     seconds: float | None = None
 
     @property
+    def path(self) -> Path:
+        """The artefact's folder, of a stage whose inputs exist."""
+        if self.folder is None:
+            raise ValueError(f"stage {self.name} has no folder before the stages above it are done")
+        return self.folder
+
+    @property
     def id(self) -> str | None:
         """The artefact's id."""
         return None if self.manifest is None else str(self.manifest["id"])

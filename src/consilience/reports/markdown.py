@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from consilience.reports.training_log import gauge_label
+
 Json = Mapping[str, Any]
 
 
@@ -220,28 +222,70 @@ def _frames(results: Json) -> str:
 def _consensus(results: Json, plots: Mapping[str, str]) -> str:
     consensus = results["consensus"]
     rows = [
-        [entry["name"], number(entry["agreement"]), number(entry["effective_rank"], 1), number(entry["self_cosine"])]
-        for entry in consensus["members"]
+        [
+            entry["label"],
+            number(float(entry["weight"])),
+            number(entry["agreement"]["mean"]),
+            number(entry.get("agreement_with_others", {}).get("mean")),
+            number(float(entry["effective_rank"]["participation"]), 1),
+            number(float(entry["self_cosine"])),
+        ]
+        for entry in consensus["teachers"]
     ]
-    text = (
-        "## Consensus\n\nAgreement is the mean cosine of an aligned teacher to the consensus; before any training."
-        f"\n\n{markdown_table(['', 'agreement', 'effective rank', 'self-cosine'], rows)}"
-    )
-    norm = consensus["norm"]
-    quantiles = ", ".join(f"{key} {number(value)}" for key, value in norm.items())
-    note = f"Norm of the centroid before normalisation (1: all teachers agree): {quantiles}." if norm else ""
-    return "\n\n".join(part for part in [text, note, *_image(plots, "agreement")] if part)
+    target = consensus["target"]
+    rank, cosine = float(target["effective_rank"]["participation"]), float(target["self_cosine"])
+    rows.append(["**consensus**", "", "", "", f"**{rank:.1f}**", f"**{cosine:.3f}**"])
+    sample = consensus["sample"]
+    kind = "held-out rows" if sample["held_out"] else "rows, some of which the maps were fit to"
+    headers = ["aligned teacher", "weight", "agreement", "with the others", "effective rank", "self-cosine"]
+    norm = consensus["centroid_norm"]
+    spread = ", ".join(f"{key} {number(float(norm[key]))}" for key in ("p01", "p05", "p50", "p95", "p99"))
+    parts = [
+        f"## Consensus\n\nBefore any training, on {number(sample['rows'])} {kind}. Agreement is the mean cosine "
+        "of the aligned teacher to the consensus, and to the consensus of the others.",
+        markdown_table(headers, rows),
+        f"Norm of the centroid before normalisation (1: all teachers agree on the row): {spread}.",
+        *_image(plots, "agreement"),
+    ]
+    return "\n\n".join(parts)
 
 
 def _training(results: Json, plots: Mapping[str, str]) -> str:
-    training = results["training"]
-    rows = [[name, value if isinstance(value, str) else number(value)] for name, value in training["summary"].items()]
-    text = f"## Training\n\n{markdown_table(['', 'value'], rows)}"
-    gauges = [[name, number(value)] for name, value in training["final"].items()]
-    if gauges:
-        text += "\n\n### Last gauges (mimicry: student against target, not capability)\n\n"
-        text += markdown_table(["gauge", "value"], gauges)
-    return "\n\n".join([text, *_image(plots, "training")])
+    manifest, timing = results["training"]["manifest"], results["training"]["timing"]
+    done = manifest["training"]
+    budget = next((f"{key} {done[key]:g}" for key in ("steps", "epochs", "minutes") if done.get(key) is not None), "–")
+    config = manifest["config"]
+    attempts = timing.get("attempts", [])
+    speeds = [attempt["rows_per_second"] for attempt in attempts if attempt["rows_per_second"]]
+    facts = [
+        (
+            "student",
+            f"{manifest['preset']}: {config['layers']} layers x {config['hidden']}, "
+            f"at most {manifest['max_length']} tokens",
+        ),
+        ("objective", done["objective"]),
+        (
+            "optimiser",
+            f"Adam, peak learning rate {done['lr']:g}, {done['batch_rows']} texts a step, {done['precision']}",
+        ),
+        ("budget", budget),
+        ("steps", number(done["steps_done"])),
+        ("texts seen", number(done["rows_seen"])),
+        ("tokens seen", number(done["tokens_seen"])),
+        ("padding fraction", f"{done['padding']:.2%}"),
+        ("texts/s", number(float(speeds[-1]), 0) if speeds else "–"),
+        ("seconds", number(float(sum(attempt["seconds"] for attempt in attempts)), 1) if attempts else "–"),
+        ("attempts", number(len(attempts))),
+    ]
+    gauges = [[gauge_label(name), number(float(value))] for name, value in manifest["gauges"].items()]
+    parts = [
+        f"## Training\n\n{markdown_table(['', 'value'], facts)}",
+        f"### Mimicry\n\nThe student against its target on {number(done['held_out_rows'])} texts that it never "
+        "trained on. How near it is to its target; not what it can do, which is above.",
+        markdown_table(["gauge", "value"], gauges),
+        *_image(plots, "training"),
+    ]
+    return "\n\n".join(parts)
 
 
 def _corpus(results: Json) -> str:
@@ -265,10 +309,13 @@ def _corpus(results: Json) -> str:
 def _export(results: Json) -> str:
     export = results["export"]
     text = f"## Export\n\nIn `{export['folder']}`: {', '.join(export['formats'])}."
-    rows = [[name, f"{value:.2e}" if isinstance(value, float) else value] for name, value in export["parity"].items()]
-    if rows:
-        text += "\n\nLargest difference from the trained student, fp32:\n\n" + markdown_table(["parity", "value"], rows)
-    return text
+    parity = export["parity"]
+    rows = [[form, f"{value:.1e}"] for form, value in parity["max_abs_difference"].items()]
+    return (
+        f"{text} {export['bytes'] / 1e6:,.1f} MB.\n\nLargest difference of any coordinate from the trained student, "
+        f"over {parity['probe_texts']} texts in fp32 (allowed: {parity['tolerance']:.0e}):\n\n"
+        f"{markdown_table(['form', 'difference'], rows)}"
+    )
 
 
 def _stages(results: Json) -> str:

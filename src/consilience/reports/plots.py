@@ -134,7 +134,7 @@ def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) 
     tasks = list(next(iter(scores.values())))
     width = 0.82 / len(scores)
     with _styled():
-        figure, (axis,) = _figure(max(5.5, 1.6 + 0.26 * len(tasks) * (len(scores) + 1)), 3.7)
+        figure, (axis,) = _figure(max(5.5, 1.6 + 0.19 * len(tasks) * (len(scores) + 1)), 3.7)
         for i, (model, by_task) in enumerate(scores.items()):
             values = np.array([by_task[task] for task in tasks], dtype=np.float64)
             x = np.arange(len(tasks)) + (i - (len(scores) - 1) / 2) * width
@@ -142,6 +142,7 @@ def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) 
             axis.bar(x, values[:, 0], width * 0.92, color=COLOURS[i % len(COLOURS)], label=model)
             axis.errorbar(x, values[:, 0], yerr=errors, fmt="none", ecolor="#333333", elinewidth=0.9, capsize=2)
         axis.set_xticks(range(len(tasks)), tasks, rotation=20 if len(tasks) > 5 else 0)
+        axis.margins(x=0.01)
         axis.set_ylabel("Spearman")
         axis.set_ylim(bottom=min(0.0, *(triple[1] for by_task in scores.values() for triple in by_task.values())))
         axis.grid(visible=False, axis="x")

@@ -50,7 +50,7 @@ def test_an_interrupted_stage_continues_and_its_times_add_up(tmp_path):
 def test_a_damaged_output_is_not_skipped_silently(tmp_path):
     done = Stages(tmp_path).stage("corpus", {}, make("x"))
     (done.folder / "a.txt").write_text("y")
-    with pytest.raises(BankIntegrityError, match="a.txt"):
+    with pytest.raises(BankIntegrityError, match=r"a\.txt"):
         Stages(tmp_path).stage("corpus", {}, make("x"))
 
 

@@ -1,0 +1,226 @@
+"""The closing part of a run: what its artefacts say, as ``results.json``, plots, Markdown and HTML."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience._version import __version__
+from consilience.core.artefacts import MANIFEST, SCHEMA_VERSION, TIMING
+from consilience.core.files import atomic_write, read_json, write_json
+from consilience.core.hashing import content_id, file_sha256
+
+if TYPE_CHECKING:
+    from consilience.recipes.recipe_file import Recipe
+    from consilience.recipes.run import MadeStages
+    from consilience.recipes.stages import StageResult
+
+Json = dict[str, Any]
+
+
+def collect_results(recipe: Recipe, made: MadeStages, stages: Sequence[StageResult], *, command: str) -> Json:
+    """Gather from the artefacts what the report shows.
+
+    Args:
+        recipe: the recipe as it was run.
+        made: the finished stages by role.
+        stages: the same in order.
+        command: what runs it again.
+
+    Returns:
+        The content of ``results.json``.
+    """
+    from consilience.recipes.measure import tasks_to_run
+
+    evaluation = read_json(made.evaluation.path / "evaluation.json")
+    measured = tasks_to_run(recipe)
+    return {
+        "name": recipe.name,
+        "seed": recipe.seed,
+        "command": command,
+        "environment": _environment(),
+        "recipe": _portable(recipe),
+        "corpus": {
+            **_manifest(made.corpus)["corpus"],
+            "source": _manifest(made.corpus)["source"],
+            "report": read_json(made.corpus.path / "report.json"),
+        },
+        "teachers": _teachers(recipe, made, evaluation),
+        "frames": _frames(recipe, made),
+        "consensus": _consensus(made),
+        "training": _training(made.student),
+        "evaluation": evaluation,
+        "skipped_tasks": [task for task in recipe.evaluate.tasks if task not in measured],
+        "spectra": read_json(made.evaluation.path / "spectra.json"),
+        "export": _export(recipe, made.export),
+        "stages": [stage.to_json() for stage in stages],
+    }
+
+
+def _manifest(stage: StageResult) -> Mapping[str, Any]:
+    return stage.manifest or {}
+
+
+def _environment() -> Json:
+    from importlib.metadata import version
+
+    packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
+    return {
+        "consilience": __version__,
+        "python": platform.python_version(),
+        **packages,
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }
+
+
+def _portable(recipe: Recipe) -> Json:
+    """Return the recipe as data; absolute paths shrink to their names, for the report goes to other people."""
+
+    def shorten(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        if isinstance(value, dict):
+            return {key: shorten(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [shorten(item) for item in value]
+        return portable_text(value) if isinstance(value, str) else value
+
+    result: Json = shorten(recipe.model_dump(exclude_none=True))
+    return result
+
+
+def portable_text(text: str) -> str:
+    """Return a path's or spec's text without the folders above an absolute path's last part.
+
+    Example:
+        >>> portable_text("static:/data/models/potion?max_length=64"), portable_text("packaged:glove")
+        ('static:potion?max_length=64', 'packaged:glove')
+    """
+    backend, colon, rest = text.rpartition(":") if ":/" in text and "://" not in text else ("", "", text)
+    if not rest.startswith(("/", "\\")) and rest[1:3] != ":\\":
+        return text
+    name, mark, tail = rest.partition("?")
+    return f"{backend}{colon}{Path(name).name}{mark}{tail}"
+
+
+def _teachers(recipe: Recipe, made: MadeStages, evaluation: Json) -> list[Json]:
+    from consilience.teachers.registry import teacher_licence
+
+    parameters = {model["model"]: model["parameters"] for model in evaluation["models"]}
+    return [
+        {
+            "name": teacher.name,
+            "spec": portable_text(teacher.spec),
+            "reference": teacher.name == recipe.align.reference,
+            "dimensions": _manifest(bank)["dimensions"],
+            "parameters": parameters.get(teacher.name),
+            "licence": teacher_licence(teacher.spec),
+            "bank": bank.id,
+            "seconds": bank.seconds,
+            "rows_per_second": _manifest(bank)["rows"] / bank.seconds if bank.seconds else None,
+        }
+        for teacher in recipe.teachers
+        for bank in [made.banks[teacher.name]]
+    ]
+
+
+def _names_by_bank(made: MadeStages) -> dict[str, str]:
+    return {str(bank.id): name for name, bank in made.banks.items()}
+
+
+def _frames(recipe: Recipe, made: MadeStages) -> Json:
+    manifest = _manifest(made.frames)
+    names = _names_by_bank(made)
+    return {
+        "id": manifest["frame"],
+        "reference": recipe.align.reference,
+        "method": manifest["method"],
+        "rows": manifest["rows"],
+        "fits": [
+            {"teacher": names[entry["bank_id"]], **entry["report"]}
+            for entry in manifest["teachers"].values()
+            if entry["report"] is not None
+        ],
+    }
+
+
+def _consensus(made: MadeStages) -> Json:
+    extra = _manifest(made.consensus)["extra"]
+    report = extra["report"]
+    names = _names_by_bank(made)
+    labels = {member["label"]: names[member["bank_id"]] for member in extra["members"]}
+    matrix = report["agreement_matrix"]
+    return {
+        **report,
+        "teachers": [{**entry, "label": labels[entry["label"]]} for entry in report["teachers"]],
+        "agreement_matrix": {"labels": [labels[label] for label in matrix["labels"]], "values": matrix["values"]},
+    }
+
+
+def _training(student: StageResult) -> Json:
+    manifest = _manifest(student)
+    folder = student.path
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    timing = read_json(folder / TIMING) if (folder / TIMING).is_file() else {}
+    return {"manifest": {key: manifest[key] for key in manifest if key != "files"}, "timing": timing, "log": log}
+
+
+def _export(recipe: Recipe, stage: StageResult) -> Json:
+    manifest = _manifest(stage)
+    return {
+        "folder": stage.path.name,
+        "id": stage.id,
+        "formats": list(recipe.export.formats),
+        "parity": manifest["parity"],
+        "bytes": sum((stage.path / name).stat().st_size for name in manifest["files"]),
+    }
+
+
+def write_report(out: Path, results: Json) -> None:
+    """Write ``results.json``, the plots, ``report.md``, ``report.html``, the manifest and the link ``model``.
+
+    Args:
+        out: the run's folder.
+        results: from :func:`collect_results`.
+    """
+    from consilience.reports.html import render_html
+    from consilience.reports.markdown import render_markdown
+    from consilience.reports.run_plots import draw_run_plots
+
+    plots = draw_run_plots(results)
+    (out / "plots").mkdir(exist_ok=True)
+    addresses = {name: f"plots/{name}.svg" for name in plots}
+    markdown = render_markdown(results, plots=addresses)
+    images = {addresses[name]: svg for name, svg in plots.items()}
+    page = render_html(markdown, title=f"{results['name']}: Consilience run", images=images)
+    for name, text in {**images, "report.md": markdown, "report.html": page}.items():
+        with atomic_write(out / name, "w") as stream:
+            stream.write(text)
+    write_json(out / "results.json", results)
+    _write_manifest(out, results, ["report.md", "report.html", "results.json", *images])
+    _link(out / "model", results["export"]["folder"])
+
+
+def _write_manifest(out: Path, results: Json, files: list[str]) -> None:
+    """Write the run's manifest in place, last: its folder holds the stages' artefacts and can't be renamed."""
+    body: Json = {
+        "kind": "run",
+        "schema_version": SCHEMA_VERSION,
+        "recipe": results["recipe"],
+        "stages": [
+            {"stage": stage["stage"], "folder": stage["folder"], "id": stage["id"]} for stage in results["stages"]
+        ],
+        "files": {name: file_sha256(out / name) for name in sorted(files)},
+    }
+    write_json(out / MANIFEST, {**body, "id": content_id(body, prefix="run-")})
+
+
+def _link(link: Path, target: str) -> None:
+    """Point ``model`` at the export, in one step."""
+    temporary = link.with_name(f".{link.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target, target_is_directory=True)
+    temporary.replace(link)

@@ -1,0 +1,68 @@
+"""What other programs rely on of the command line: verbs, help, start-up, exit codes, the generated page."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VERBS = ("corpus", "grammar", "embed", "align", "consensus", "distill", "evaluate", "export", "run", "inspect")
+HEAVY = ("torch", "transformers", "pydantic", "numpy", "pyarrow", "scipy", "sentence_transformers", "onnxruntime")
+
+
+def consilience(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "consilience", *words], capture_output=True, text=True, check=False, **options
+    )
+
+
+def test_help_lists_every_verb_and_imports_nothing_heavy():
+    probe = (
+        "import sys; sys.argv = ['consilience', '--help']\n"
+        "from consilience.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        f"sys.stderr.write(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert [verb for verb in VERBS if f"\n  {verb} " not in done.stdout] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_options(verb):
+    from typer.testing import CliRunner
+
+    from consilience.cli.main import app
+
+    result = CliRunner().invoke(app, [verb, "--help"])
+    assert result.exit_code == 0
+    assert f"Usage: consilience {verb}" in result.output.replace("root", "consilience")
+    assert "Options:" in result.output
+
+
+def test_the_package_imports_nothing_heavy():
+    probe = f"import sys, consilience; sys.exit(' '.join(n for n in {HEAVY!r} if n in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+
+
+def test_version_and_unknown_verb():
+    from consilience import __version__
+
+    assert consilience("--version").stdout == f"consilience {__version__}\n"
+    assert consilience("destil").returncode == 2
+
+
+def test_a_missing_recipe_is_one_line_and_exit_code_2(tmp_path):
+    done = consilience("run", str(tmp_path / "none.toml"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f"consilience: error: {tmp_path}/none.toml: no such recipe. Check the path\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_lines_page_is_current():
+    script = ROOT / "docs" / "generate_cli.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

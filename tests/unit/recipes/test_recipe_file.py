@@ -1,0 +1,139 @@
+"""Recipe files: every fault at once, paths, defaults."""
+
+from pathlib import Path
+
+import pytest
+
+from consilience.core.errors import InputError, RecipeError
+from consilience.recipes.recipe_file import load_recipe
+
+ROOT = Path(__file__).parents[3]
+GOOD = """
+name = "small"
+[corpus]
+path = "captions.txt"
+[[teachers]]
+spec = "npy:a.npy"
+name = "a"
+[[teachers]]
+spec = "npy:b.npy"
+name = "b"
+[train]
+steps = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "captions.txt").write_text("a cat\na dog\n")
+    (tmp_path / "a.npy").write_bytes(b"x")
+    (tmp_path / "b.npy").write_bytes(b"x")
+    return tmp_path
+
+
+def load(folder, text, **options):
+    path = folder / "recipe.toml"
+    path.write_text(text)
+    return load_recipe(path, **options)
+
+
+def faults_of(folder, text, **options):
+    with pytest.raises(RecipeError) as caught:
+        load(folder, text, **options)
+    assert "\n" not in str(caught.value)
+    return caught.value.faults
+
+
+def test_a_good_recipe_gets_its_defaults_and_absolute_paths(folder):
+    recipe = load(folder, GOOD)
+    assert recipe.align.reference == "a"
+    assert recipe.corpus.path == str((folder / "captions.txt").resolve())
+    assert recipe.teachers[1].spec == f"npy:{(folder / 'b.npy').resolve()}"
+    assert (recipe.align.fit_rows, recipe.train.steps, recipe.seed) == (24_000, 3, 0)
+
+
+def test_three_faults_are_listed_at_once(folder):
+    text = GOOD.replace("steps = 3", "steps = 3\nminutes = 2.0\nbatch_row = 5").replace("captions.txt", "none.txt")
+    faults = faults_of(folder, text)
+    assert len(faults) == 3
+    assert faults[0] == "train.batch_row: unknown key; did you mean batch_rows?"
+    assert "none.txt" in faults[1]
+
+
+def test_two_budgets_are_a_fault_and_so_is_none(folder):
+    (both,) = faults_of(folder, GOOD.replace("steps = 3", "steps = 3\nminutes = 2.0"))
+    assert both.endswith("got steps = 3 and minutes = 2.0")
+    (none,) = faults_of(folder, GOOD.replace("steps = 3", ""))
+    assert none.endswith("got none")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("steps = 3", 'steps = "many"', "train.steps: expected an integer, got 'many'"),
+        ("steps = 3", "steps = true", "train.steps: expected an integer, got True"),
+        ("steps = 3", "steps = 0", "train.steps: input should be greater than or equal to 1, got 0"),
+        ('name = "small"', 'name = "../x"', "name: string should match pattern"),
+        ('name = "small"', "", "name: required and missing"),
+        ("[train]", "[trian]", "trian: unknown key; did you mean train?"),
+        ("[train]", '[align]\nreference = "c"\n[train]', "align.reference: unknown teacher 'c'; known: a, b"),
+        ("[train]", '[align]\nmethod = "whiten"\n[train]', "unknown value 'whiten'; did you mean whitened?"),
+        ("[train]", "[consensus]\nweights = { aa = 1.0 }\n[train]", "consensus.weights.aa: unknown teacher"),
+        ("[train]", '[consensus]\nleave_out = ["a", "b"]\n[train]', "leaves no teacher"),
+        (
+            "[train]",
+            '[student]\npreset = "minni"\n[train]',
+            "student.preset: unknown value 'minni'; did you mean mini?",
+        ),
+        ("[train]", '[export]\nformats = ["onnnx"]\n[train]', "export.formats[0]: unknown value 'onnnx'"),
+        ("[train]", '[evaluate]\ntasks = ["stts"]\ndata = "x"\n[train]', "evaluate.tasks[0]: unknown task 'stts'"),
+        ("[train]", '[evaluate]\ntasks = ["sts"]\n[train]', "evaluate.data: required for the STS tasks and missing"),
+        ("steps = 3", 'steps = 3\nobjective = "mimicri"', "did you mean mimicry?"),
+        ('name = "b"', 'name = "a"', "a is also teachers[0]"),
+        ("npy:b.npy", "npy:c.npy", "no such file"),
+        ("npy:b.npy", "packagd:glove", "teachers[1].spec: "),
+        ("npy:b.npy", "packaged:glov", "teachers[1].spec: "),
+        ('path = "captions.txt"', 'path = "captions.txt"\ngrammar = 5', "exactly one of path and grammar"),
+        ('path = "captions.txt"', 'path = "-"', "save standard input to a file"),
+        ('path = "captions.txt"', 'path = "${NOWHERE_SET}/x"', "NOWHERE_SET is not set"),
+        ("[train]", "[student]\nshape = { layers = 1, hidden = 10, heads = 3, ffn = 8 }\n[train]", "divide hidden"),
+    ],
+)
+def test_each_fault_names_its_key_and_the_fix(folder, monkeypatch, old, new, expected):
+    monkeypatch.delenv("NOWHERE_SET", raising=False)
+    faults = faults_of(folder, GOOD.replace(old, new, 1))
+    assert any(expected in fault for fault in faults), faults
+
+
+def test_a_wrong_column_is_a_fault(folder):
+    (folder / "captions.csv").write_text("caption,source\na cat,x\n")
+    text = GOOD.replace('path = "captions.txt"', 'path = "captions.csv"\ncolumn = "captoin"')
+    (fault,) = faults_of(folder, text)
+    assert "captoin" in fault
+    assert "caption" in fault.replace("captoin", "")
+
+
+def test_settings_are_checked_like_the_file(folder):
+    assert load(folder, GOOD, settings=["train.minutes=0.5"]).train.minutes == 0.5
+    faults = faults_of(folder, GOOD, settings=["train.minuts=5", "nonsense", "teachers.7.name=x"])
+    assert len(faults) == 3
+
+
+def test_a_missing_recipe_and_broken_toml_are_input_errors(tmp_path):
+    with pytest.raises(InputError, match="no such recipe"):
+        load_recipe(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("name = ")
+    with pytest.raises(InputError, match="isn't valid TOML"):
+        load_recipe(tmp_path / "bad.toml")
+    with pytest.raises(InputError, match="is a folder"):
+        load_recipe(tmp_path)
+
+
+@pytest.mark.weights
+def test_the_quickstart_recipe_is_sound_without_any_data(monkeypatch, tmp_path):
+    monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path))
+    recipe = load_recipe(ROOT / "recipes" / "quickstart.toml")
+    assert [teacher.name for teacher in recipe.teachers] == ["minilm", "paraphrase", "wordllama", "glove"]
+    from consilience.recipes.measure import tasks_to_run
+
+    assert tasks_to_run(recipe) == ["grammar"]
