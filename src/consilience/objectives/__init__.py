@@ -1,1 +1,1 @@
-"""Objectives."""
+"""Objectives: one term a file, and named compositions of them (design, section 5)."""

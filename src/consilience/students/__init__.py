@@ -1,1 +1,1 @@
-"""Students."""
+"""Students: sizes, tokenizers, the text student and its files."""

@@ -1,0 +1,105 @@
+"""Sizes of text students: named presets and the dataclass for other sizes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from consilience.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class StudentConfig:
+    """The shape of a text student: a BERT encoder, mean pooling, a two-layer head.
+
+    Attributes:
+        layers: transformer blocks.
+        hidden: width of the token states.
+        heads: attention heads; divides ``hidden``.
+        ffn: width of the feed-forward layers.
+        max_positions: learned positions, the longest text in tokens.
+        dropout: probability in the backbone while training.
+        batch_rows: rows a training step, unless the person says otherwise.
+        max_length: tokens a text is cut to in training and inference, unless the person says otherwise.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    max_positions: int = 512
+    dropout: float = 0.0
+    batch_rows: int = 256
+    max_length: int = 128
+
+    def __post_init__(self) -> None:
+        sizes = (self.layers, self.hidden, self.heads, self.ffn, self.batch_rows, self.max_length)
+        if min(sizes) < 1 or self.max_positions < self.max_length:
+            raise InputError(
+                "student: expected sizes of at least 1 and max_positions >= max_length, got "
+                f"{asdict(self)}. Change the student's configuration"
+            )
+        if self.hidden % self.heads:
+            raise InputError(
+                f"student: expected heads that divide hidden, got {self.heads} heads and hidden {self.hidden}. "
+                "Change one of them"
+            )
+        if not 0.0 <= self.dropout < 1.0:
+            raise InputError(f"student: expected dropout in [0, 1), got {self.dropout}. Change it")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return asdict(self)
+
+
+PRESETS = {
+    # Source: design, section 4; the batch is the reference documents' (section 5).
+    "captionbert-8192": StudentConfig(
+        layers=12, hidden=512, heads=8, ffn=2048, max_positions=8192, batch_rows=2048, max_length=256
+    ),
+    "mini": StudentConfig(layers=4, hidden=384, heads=12, ffn=1536),
+    "micro": StudentConfig(layers=2, hidden=256, heads=8, ffn=1024),
+}
+
+# By (preset, vocabulary, width of the embedding), token-type embeddings not counted. Source: design, section 4.
+CITED_PARAMETERS = {("captionbert-8192", 30_522, 768): 58_308_864}
+
+
+def resolve_config(student: str | StudentConfig) -> tuple[str, StudentConfig]:
+    """Return a student's name and shape.
+
+    Args:
+        student: name of a preset, or a shape of one's own, which is named "custom".
+
+    Raises:
+        InputError: there is no such preset.
+
+    Example:
+        >>> resolve_config("micro")[1].hidden
+        256
+    """
+    if isinstance(student, StudentConfig):
+        return "custom", student
+    if student not in PRESETS:
+        raise InputError(f"student {student!r}: no such preset. Choose {', '.join(sorted(PRESETS))} or a StudentConfig")
+    return student, PRESETS[student]
+
+
+def count_from_config(config: StudentConfig, *, vocab_size: int, dimensions: int) -> int:
+    """Return how many parameters a student of this shape has, token-type embeddings not counted.
+
+    Args:
+        config: the shape.
+        vocab_size: rows of the token table.
+        dimensions: width of the embedding.
+
+    Example:
+        >>> count_from_config(PRESETS["captionbert-8192"], vocab_size=30522, dimensions=768)
+        58308864
+    """
+    h, f = config.hidden, config.ffn
+    embeddings = (vocab_size + config.max_positions) * h + 2 * h
+    attention = 4 * (h * h + h) + 2 * h
+    feed_forward = (h * f + f) + (f * h + h) + 2 * h
+    head = (h * h + h) + 2 * h + (h * dimensions + dimensions)
+    return embeddings + config.layers * (attention + feed_forward) + head

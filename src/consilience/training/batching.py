@@ -1,0 +1,79 @@
+"""Batches of rows of about one length, cut by a token budget; a pure function of seed and epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.core.errors import InputError
+from consilience.core.seeds import rng_from_name
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How an epoch is cut into batches.
+
+    Attributes:
+        batch_rows: rows of a batch of average length; short rows make larger batches, long ones smaller.
+        seed: of the shuffles.
+        mega_batches: so many batches' rows are sorted by length together. More of them pad less and mix lengths less.
+        multiple_of: rows of every batch divide by this (the number of processes); the few left over are skipped.
+    """
+
+    batch_rows: int
+    seed: int
+    mega_batches: int = 64
+    multiple_of: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch_rows < 2 * self.multiple_of:
+            raise InputError(
+                f"batches: expected at least {2 * self.multiple_of} rows, got {self.batch_rows}: a row alone has "
+                "nothing to be told apart from. Raise --batch-rows"
+            )
+
+    def epoch(self, lengths: NDArray[np.int32], rows: Rows, epoch: int) -> list[Rows]:
+        """Return the batches of one epoch, in the order in which they are trained on.
+
+        Rows are shuffled, cut into mega-batches, sorted by length within each, and cut where the token budget
+        (batch_rows times the mean length) is full; the batches of the epoch are then shuffled.
+
+        Args:
+            lengths: tokens of every row of the corpus.
+            rows: the row numbers to train on.
+            epoch: its number; each epoch has another shuffle.
+
+        Returns:
+            Row numbers by batch; together every row once (but for ``multiple_of``).
+        """
+        rng = rng_from_name(f"batches/{epoch}", self.seed)
+        shuffled = rows[rng.permutation(len(rows))]
+        budget = self.batch_rows * float(lengths[rows].mean())
+        pieces = max(round(len(rows) / (self.mega_batches * self.batch_rows)), 1)
+        batches: list[Rows] = []
+        for mega in np.array_split(shuffled, pieces):
+            ordered = mega[np.argsort(lengths[mega], kind="stable")]
+            filled = np.cumsum(lengths[ordered], dtype=np.int64)
+            count = max(round(int(filled[-1]) / budget), 1)
+            cuts = np.searchsorted(filled, np.arange(1, count) * (int(filled[-1]) / count), side="right")
+            batches.extend(np.split(ordered, cuts))
+        whole = [batch[: len(batch) - len(batch) % self.multiple_of] for batch in batches]
+        kept = [batch for batch in whole if len(batch) >= 2 * self.multiple_of]
+        return [kept[i] for i in rng.permutation(len(kept))]
+
+
+def padding_fraction(lengths: NDArray[np.int32], batches: Sequence[Rows]) -> float:
+    """Return the share of a padded batch's places that hold no token.
+
+    Example:
+        >>> padding_fraction(np.array([2, 4]), [np.array([0, 1])])
+        0.25
+    """
+    places = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
+    tokens = sum(int(lengths[batch].sum()) for batch in batches)
+    return 1.0 - tokens / places if places else 0.0

@@ -1,0 +1,139 @@
+"""Checkpoints: weights, Adam's moments, random state and position; complete or absent, the last two kept."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from consilience.core.errors import BankIntegrityError
+from consilience.core.files import atomic_write, read_json, storage_errors, sync_directory, write_json
+from consilience.core.hashing import file_sha256
+
+KEEP = 2
+_FOLDER = "checkpoints"
+_STATE, _TENSORS = "state.json", "tensors.safetensors"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a training stands.
+
+    Attributes:
+        step: steps done.
+        total: steps of the whole training.
+        epoch: number of the current epoch.
+        batch: batches of that epoch done.
+        rows: rows seen.
+        tokens: tokens seen.
+        places: tokens and padding seen.
+        log_bytes: length of the log at this point; what is behind it was written by a run that died.
+    """
+
+    step: int = 0
+    total: int | None = None
+    epoch: int = 0
+    batch: int = 0
+    rows: int = 0
+    tokens: int = 0
+    places: int = 0
+    log_bytes: int = 0
+
+    @property
+    def padding(self) -> float:
+        """Share of places that held no token."""
+        return 1.0 - self.tokens / self.places if self.places else 0.0
+
+
+def save_checkpoint(work: Path, position: Position, module: nn.Module, optimizer: torch.optim.Optimizer) -> Path:
+    """Write a checkpoint and delete all but the last two.
+
+    Args:
+        work: the artefact's working folder.
+        position: where the training stands.
+        module: the student; parameters that aren't trained are left out.
+        optimizer: Adam over the trained parameters.
+
+    Raises:
+        StorageError: the disk is full; older checkpoints are kept.
+    """
+    from safetensors.torch import save
+
+    folder = work / _FOLDER
+    final = folder / f"step-{position.step:09d}"
+    temporary = folder / f".{final.name}.tmp"
+    with storage_errors(folder):
+        if temporary.exists():
+            shutil.rmtree(temporary)
+        temporary.mkdir(parents=True)
+    tensors = {"random.cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            tensors[f"weight.{name}"] = parameter.detach().cpu().contiguous()
+            for key, value in optimizer.state.get(parameter, {}).items():
+                tensors[f"{key}.{name}"] = value.detach().cpu().contiguous()
+    with atomic_write(temporary / _TENSORS) as stream:
+        stream.write(save(tensors))
+    write_json(temporary / _STATE, {"position": asdict(position), "sha256": file_sha256(temporary / _TENSORS)})
+    with storage_errors(final):
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.rename(final)
+        sync_directory(folder)
+    for old in _checkpoints(work)[:-KEEP]:
+        shutil.rmtree(old)
+    return final
+
+
+def load_checkpoint(work: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> Position | None:
+    """Restore the latest checkpoint into a student and its optimiser.
+
+    Args:
+        work: the artefact's working folder.
+        module: of the same shape.
+        optimizer: over its trained parameters.
+
+    Returns:
+        Where the training stood, or None when there is no checkpoint.
+
+    Raises:
+        BankIntegrityError: the checkpoint's bytes changed.
+    """
+    from safetensors.torch import load_file
+
+    found = _checkpoints(work)
+    if not found:
+        return None
+    state = read_json(found[-1] / _STATE)
+    path = found[-1] / _TENSORS
+    if file_sha256(path) != state["sha256"]:
+        raise BankIntegrityError(f"{path}: damaged: its checksum isn't the recorded one. Delete {found[-1]}")
+    tensors = load_file(path)
+    torch.set_rng_state(tensors["random.cpu"])
+    if torch.cuda.is_available() and "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"])
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(tensors[f"weight.{name}"])
+                moments = _moments(tensors, name, parameter)
+                if moments:
+                    optimizer.state[parameter] = moments
+    return Position(**state["position"])
+
+
+def _moments(tensors: dict[str, torch.Tensor], name: str, parameter: nn.Parameter) -> dict[str, Any]:
+    """Return Adam's state of one parameter, on its device; the step count stays where fused Adam wants it."""
+    keys = ("step", "exp_avg", "exp_avg_sq")
+    return {key: tensors[f"{key}.{name}"].to(parameter.device) for key in keys if f"{key}.{name}" in tensors}
+
+
+def _checkpoints(work: Path) -> list[Path]:
+    """Return complete checkpoints, oldest first."""
+    return sorted((work / _FOLDER).glob("step-*"))

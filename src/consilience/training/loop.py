@@ -1,0 +1,317 @@
+"""The training loop: batches, loss, Adam, gauges, checkpoints; resumed bit for bit on a CPU."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from consilience.core.errors import ConsilienceError, InputError
+from consilience.core.progress import log, progress_bar
+from consilience.objectives.composition import compose_objective
+from consilience.students.text import TextStudent, encode_ids
+from consilience.training.batching import BatchPlan, Rows
+from consilience.training.checkpoint import Position, load_checkpoint, save_checkpoint
+from consilience.training.gauges import SMALLEST_CORPUS, read_gauges, split_held_out
+from consilience.training.journal import TrainingLog
+from consilience.training.schedule import learning_rate
+from consilience.training.settings import WARMUP_STEPS, TrainingSettings
+from consilience.training.time_budget import TIMED_SHARE, TIMED_STEPS, WARM_STEPS, TimeBudget
+from consilience.training.token_store import TokenStore
+
+if TYPE_CHECKING:
+    from consilience.banks.reader import Bank
+
+
+class DivergedError(ConsilienceError):
+    """The loss became NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class TrainingSummary:
+    """What a training did.
+
+    Attributes:
+        position: where it ended.
+        gauges: the last reading.
+        held_out_rows: rows that were only measured.
+        precision: "fp32" or "bf16".
+        rows_per_second: of this attempt, steps only; None when it did none.
+        seconds: of this attempt.
+    """
+
+    position: Position
+    gauges: dict[str, float]
+    held_out_rows: int
+    precision: str
+    rows_per_second: float | None
+    seconds: float
+
+
+def train(
+    student: TextStudent,
+    store: TokenStore,
+    targets: Bank,
+    settings: TrainingSettings,
+    work: Path,
+    *,
+    began: float | None = None,
+    tensorboard: Path | None = None,
+) -> TrainingSummary:
+    """Train a student in place on a bank of targets, continuing from the last checkpoint in ``work``.
+
+    Args:
+        student: freshly built from the same seed each time; its weights are replaced by the checkpoint's.
+        store: the corpus's tokens.
+        targets: one row a corpus row; normalised here.
+        settings: length and optimiser.
+        work: the artefact's working folder; log and checkpoints go there.
+        began: ``time.monotonic()`` at the start of the command, from which ``minutes`` count.
+        tensorboard: folder for TensorBoard's event files.
+
+    Raises:
+        InputError: the corpus is too small.
+        DivergedError: the loss isn't finite; the last checkpoint is kept.
+        StorageError: the disk is full; the last checkpoint is kept.
+
+    Source: design, section 5.
+    """
+    if len(store) < SMALLEST_CORPUS:
+        raise InputError(
+            f"distill: expected a corpus of at least {SMALLEST_CORPUS} rows, got {len(store)}: a tenth is held out "
+            "to be measured. Give more rows"
+        )
+    trainer = _Trainer(student, store, targets, settings, work, began if began is not None else time.monotonic())
+    board = tensorboard if trainer.is_main else None
+    with TrainingLog(work, keep_bytes=trainer.position.log_bytes, tensorboard=board) as journal:
+        return trainer.run(journal)
+
+
+class _Trainer:
+    """One training; a class because its parts share a dozen long-lived values."""
+
+    def __init__(
+        self,
+        student: TextStudent,
+        store: TokenStore,
+        targets: Bank,
+        settings: TrainingSettings,
+        work: Path,
+        began: float,
+    ) -> None:
+        self.settings, self.store, self.targets, self.work, self.began = settings, store, targets, work, began
+        self.precision, self.accelerator = _accelerator(settings)
+        self.is_main = bool(self.accelerator.is_main_process)
+        self.processes, self.rank = int(self.accelerator.num_processes), int(self.accelerator.process_index)
+        self.device = self.accelerator.device
+        self.student = student.to(self.device).train()
+        self.objective = compose_objective(settings.objective)
+        trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
+        fused = self.device.type in ("cpu", "cuda")
+        self.optimizer = torch.optim.Adam(trained, lr=settings.lr, weight_decay=0.0, fused=fused)
+        self.training_rows, self.held_out = split_held_out(len(store), seed=settings.seed)
+        self.plan = BatchPlan(settings.batch_rows, settings.seed, multiple_of=self.processes)
+        self.position = load_checkpoint(work, student, self.optimizer) or Position()
+        self.module = self.accelerator.prepare_model(student) if self.processes > 1 else student
+        self.gauges: dict[str, float] = {}
+        self.warmup = WARMUP_STEPS
+        self.gauge_seconds = self.step_seconds = 0.0
+        self.saved = time.monotonic()
+
+    def run(self, journal: TrainingLog) -> TrainingSummary:
+        """Train to the end."""
+        started, rows_before, steps_before = time.monotonic(), self.position.rows, self.position.step
+        self.batches = self._batches_of(self.position.epoch)
+        if steps_before:
+            log(f"distill: continuing at step {steps_before} of {self.position.total}")
+        else:
+            self._read_gauges(journal)
+            self._fix_total(journal)
+        total = self.position.total or 0
+        every = max(math.ceil(total / self.settings.gauge_readings), 1)
+        self._choose_warmup()
+        with progress_bar("distill", total, done=self.position.step) as bar:
+            while self.position.step < total:
+                loss = self._step(journal)
+                done = self.position.step
+                if done % every == 0 or done == total:
+                    self._read_gauges(journal)
+                if done < total and time.monotonic() - self.saved >= self.settings.checkpoint_seconds:
+                    self._save(journal)
+                bar.advance(1, note=self._note(loss))
+        if self.is_main:
+            journal.sync()
+        return TrainingSummary(
+            position=self.position,
+            gauges=self.gauges,
+            held_out_rows=len(self.held_out),
+            precision=self.precision,
+            rows_per_second=(self.position.rows - rows_before) / self.step_seconds if self.step_seconds else None,
+            seconds=time.monotonic() - started,
+        )
+
+    def _fix_total(self, journal: TrainingLog) -> None:
+        """Decide the number of steps; with ``minutes``, by doing the first ones and timing them."""
+        settings = self.settings
+        if settings.steps is not None:
+            total = settings.steps
+        elif settings.epochs is not None:
+            whole = math.floor(settings.epochs)
+            total = sum(len(self._batches_of(epoch)) for epoch in range(whole))
+            if settings.epochs > whole:
+                total += round((settings.epochs - whole) * len(self._batches_of(whole)))
+            total = max(total, 1)
+        else:
+            total = self._measured_total((settings.minutes or 0.0) * 60.0, journal)
+        self.position = replace(self.position, total=total)
+        if self.position.step:
+            self._save(journal)  # from here on the total stands, whoever continues
+
+    def _measured_total(self, seconds: float, journal: TrainingLog) -> int:
+        times: list[float] = []
+        began = time.monotonic()
+        with progress_bar("measure speed", WARM_STEPS + TIMED_STEPS) as bar:
+            while len(times) < WARM_STEPS + TIMED_STEPS:
+                start = time.monotonic()
+                loss = self._step(journal)
+                times.append(time.monotonic() - start)
+                bar.advance(1, note=self._note(loss))
+                if len(times) > 1 and time.monotonic() - began > TIMED_SHARE * seconds:
+                    break
+        timed = times[min(WARM_STEPS, len(times) // 2) :]
+        trained = sum(p.numel() for p in self.student.parameters() if p.requires_grad)
+        budget = TimeBudget(
+            seconds=seconds,
+            spent=time.monotonic() - self.began,
+            step_seconds=sum(timed) / len(timed),
+            gauge_seconds=self.gauge_seconds,
+            gauge_readings=self.settings.gauge_readings,
+            checkpoint_seconds=self.settings.checkpoint_seconds,
+            checkpoint_bytes=12 * trained,
+        )
+        total = self.position.step + budget.steps_left()
+        if self.processes > 1:
+            from accelerate.utils import broadcast_object_list
+
+            total = int(broadcast_object_list([total])[0])
+        log(f"distill: {total} steps at {budget.step_seconds:.3f} s fit into {seconds / 60:g} minutes")
+        return total
+
+    def _choose_warmup(self) -> None:
+        """Shorten the warm-up of short trainings; that of ``minutes`` has begun before the length was known."""
+        if self.settings.minutes is None and self.position.total is not None:
+            self.warmup = min(WARMUP_STEPS, self.position.total // 10)
+
+    def _batches_of(self, epoch: int) -> list[Rows]:
+        return self.plan.epoch(self.store.lengths, self.training_rows, epoch)
+
+    def _step(self, journal: TrainingLog) -> float:
+        """Take one optimiser step; return its loss."""
+        began = time.monotonic()
+        at = self.position
+        self._choose_warmup()
+        rows = self.batches[at.batch]
+        lr = learning_rate(at.step, total=at.total, peak=self.settings.lr, warmup=self.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        ids, mask = self.store.gather(rows)
+        embedding = self._embed(ids, mask)
+        target = self._targets(rows)
+        logged = at.step % self.settings.log_every == 0
+        loss, terms = self.objective(embedding, target, every_term=logged)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise DivergedError(
+                f"{self.work}: the loss became {value} in step {at.step}. The last checkpoint is kept there; "
+                "run again with a lower --lr and --overwrite"
+            )
+        # Every process has the loss of the whole batch but the gradient of its own rows; DDP averages them.
+        self.accelerator.backward(loss * self.processes if self.processes > 1 else loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.position = at = replace(
+            at,
+            step=at.step + 1,
+            batch=at.batch + 1,
+            rows=at.rows + len(rows),
+            tokens=at.tokens + (ids.size if mask is None else int(mask.sum())),
+            places=at.places + ids.size,
+        )
+        if logged:
+            entry = {"step": at.step, "rows": at.rows, "epoch": at.epoch, "lr": lr, "loss": value}
+            numbers = {name: float(term) for name, term in terms.items()}
+            self._write(journal, {**entry, "padding": round(at.padding, 6), "terms": numbers})
+        if at.batch == len(self.batches):
+            self.position = replace(at, epoch=at.epoch + 1, batch=0)
+            self.batches = self._batches_of(at.epoch + 1)
+        self.step_seconds += time.monotonic() - began
+        return value
+
+    def _embed(self, ids: NDArray[np.int64], mask: NDArray[np.int64] | None) -> torch.Tensor:
+        """Embed a batch: the own share of the rows with gradient, the other processes' without."""
+        own = slice(self.rank, None, self.processes)
+        here = torch.from_numpy(np.ascontiguousarray(ids[own])).to(self.device)
+        mask_here = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask[own])).to(self.device)
+        with self.accelerator.autocast():
+            embedding: torch.Tensor = self.module(here, mask_here).embedding
+        if self.processes == 1:
+            return embedding
+        shares = list(self.accelerator.gather(embedding.detach()).split(len(embedding)))
+        shares[self.rank] = embedding
+        # Row i is in process i mod n: interleave the shares again.
+        return torch.stack(shares, dim=1).reshape(-1, embedding.shape[1])
+
+    def _targets(self, rows: Rows) -> torch.Tensor:
+        target = torch.from_numpy(np.asarray(self.targets[rows], dtype=np.float32)).to(self.device)
+        return functional.normalize(target, dim=-1)
+
+    def _read_gauges(self, journal: TrainingLog) -> None:
+        began = time.monotonic()
+        if self.is_main:
+            self.student.eval()
+            ids = [self.store[int(row)] for row in self.held_out]
+            with self.accelerator.autocast():
+                embeddings = encode_ids(self.student, ids, pad=self.store.pad)
+            self.student.train()
+            targets = self._targets(self.held_out).cpu().numpy()
+            self.gauges = read_gauges(embeddings, targets, seed=self.settings.seed)
+            self._write(journal, {"step": self.position.step, "rows": self.position.rows, "gauges": self.gauges})
+        self.accelerator.wait_for_everyone()
+        self.gauge_seconds = time.monotonic() - began
+
+    def _save(self, journal: TrainingLog) -> None:
+        if self.is_main:
+            self.position = replace(self.position, log_bytes=journal.sync())
+            save_checkpoint(self.work, self.position, self.student, self.optimizer)
+        self.accelerator.wait_for_everyone()
+        self.saved = time.monotonic()
+
+    def _write(self, journal: TrainingLog, entry: dict[str, Any]) -> None:
+        if self.is_main:
+            journal.write(entry)
+
+    def _note(self, loss: float) -> str:
+        speed = self.position.rows / self.step_seconds if self.step_seconds else 0.0
+        cosine = self.gauges.get("target_cosine", float("nan"))
+        rank = self.gauges.get("effective_rank", float("nan"))
+        return f"loss {loss:.3f}  target cosine {cosine:.3f}  rank {rank:.1f}  {speed:.0f} rows/s"
+
+
+def _accelerator(settings: TrainingSettings) -> tuple[str, Any]:
+    """Return the precision chosen and accelerate's object for device, precision and processes."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    # Accelerate keeps the first precision of a process for good; a second training may have another.
+    AcceleratorState._reset_state()
+    precision = settings.precision
+    if precision == "auto":
+        precision = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
+    return precision, Accelerator(mixed_precision="bf16" if precision == "bf16" else "no")

@@ -1,0 +1,64 @@
+"""What a person decides about a training, checked before anything starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from consilience.core.errors import InputError
+
+Precision = Literal["auto", "fp32", "bf16"]
+WARMUP_STEPS = 50  # assumed; no shorter than the calibration of --minutes, whose steps are all warm-up
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Length, optimiser and housekeeping of a training.
+
+    Attributes:
+        steps: so many optimiser steps; exactly one of ``steps``, ``epochs`` and ``minutes`` is given.
+        epochs: so many passes over the training rows, possibly a fraction.
+        minutes: as many steps as are done in this wall-clock time, by a measurement at the start.
+        seed: of batches, held-out rows and initialisation.
+        lr: peak learning rate of Adam.
+        batch_rows: rows of a batch of average length.
+        objective: name of the composition.
+        precision: "fp32", "bf16" (autocast), or "auto".
+        gauge_readings: how often the held-out rows are measured, besides before the first step.
+        log_every: steps between two lines of the log.
+        checkpoint_seconds: wall-clock time between two checkpoints.
+    """
+
+    steps: int | None = None
+    epochs: float | None = None
+    minutes: float | None = None
+    seed: int = 0
+    lr: float = 6e-4
+    batch_rows: int = 256
+    objective: str = "composite"
+    precision: Precision = "auto"
+    gauge_readings: int = 12
+    log_every: int = 10
+    checkpoint_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("steps", "epochs", "minutes") if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(f"--{name}" for name in given) or "none"
+            raise InputError(f"distill: expected exactly one of --steps, --epochs and --minutes, got {found}. Give one")
+        amount = getattr(self, given[0])
+        if not (math.isfinite(amount) and amount > 0):
+            raise InputError(f"distill: expected --{given[0]} above 0, got {amount}. Raise it")
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise InputError(f"distill: expected a learning rate above 0, got {self.lr}. Change --lr")
+        if self.batch_rows < 2:
+            raise InputError(f"distill: expected batches of at least 2 rows, got {self.batch_rows}. Raise --batch-rows")
+        if self.precision not in ("auto", "fp32", "bf16"):
+            raise InputError(f"distill: expected precision auto, fp32 or bf16, got {self.precision!r}. Choose one")
+        if not self.checkpoint_seconds > 0:
+            raise InputError(f"distill: expected --checkpoint-seconds above 0, got {self.checkpoint_seconds}. Raise it")
+
+    def identity(self) -> dict[str, Any]:
+        """Return the fields that the finished student depends on."""
+        return {key: value for key, value in asdict(self).items() if key != "checkpoint_seconds"}
