@@ -66,7 +66,10 @@ def command(
         return
     from rich.console import Console
 
+    headline, *rest = report.to_lines()
+    sys.stdout.write(headline + "\n")
     console = Console()
     console.print(report.to_table())
+    sys.stdout.write("\n".join(rest) + "\n")
     if comparison is not None:
-        console.print(f"against {comparison.first}: {comparison.verdict}")
+        sys.stdout.write(f"against {comparison.first}: {comparison.verdict}\n")

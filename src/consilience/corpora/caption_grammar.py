@@ -179,12 +179,11 @@ def realise(scene: Scene, rng: Random) -> str:
         else:
             body = _sentence(scene.main, rng) + tail + joint + _sentence(scene.second, rng)
     elif draw < 0.12 and tail:
-        body = f"{tail[1:]}, {_sentence(scene.main, rng)}"
+        body = f"{tail[1:]}, {_sentence(scene.main, rng) if scene.main.action else _existential(scene.main, rng)}"
     elif draw < 0.30:
         body = _noun_phrase_caption(scene.main, rng) + tail
     elif draw < 0.42:
-        be = "is" if scene.main.agent.count == 1 else "are"
-        body = f"there {be} {_noun_phrase_caption(scene.main, rng, definite=False)}{tail}"
+        body = _existential(scene.main, rng) + tail
     else:
         body = _sentence(scene.main, rng) + tail
     return f"{body[0].upper()}{body[1:]}."
@@ -193,7 +192,12 @@ def realise(scene: Scene, rng: Random) -> str:
 def _context(scene: Scene, rng: Random) -> str:
     place = f" {pick(scene.place.words, rng)}" if scene.place is not None else ""
     time = f" {pick(scene.time.words, rng)}" if scene.time is not None else ""
-    return place + time if rng.random() < 0.85 else time + place
+    return time + place if scene.main.action is not None and rng.random() < 0.12 else place + time
+
+
+def _existential(clause: Clause, rng: Random) -> str:
+    be = "is" if clause.agent.count == 1 else "are"
+    return f"there {be} {_noun_phrase_caption(clause, rng, definite=False)}"
 
 
 def _noun_phrase(entity: Entity, rng: Random, *, definite: bool = False) -> str:

@@ -111,7 +111,7 @@ def _swap_relation(scene: Scene, sampler: SceneSampler, rng: Random) -> Scene:
 
 
 def _swap_place(scene: Scene, sampler: SceneSampler, rng: Random) -> Scene:
-    if scene.place is None or rng.random() < 0.7:
+    if scene.place is None or scene.main.action is None or rng.random() < 0.7:
         return replace(scene, place=sampler.place(scene.main, rng))
     return replace(scene, place=None)
 

@@ -137,14 +137,14 @@ visiting flowers: insect: land_on, circle, visit, crawl_on, hover_over: plant/fl
 
 # family: relations; the landmark's domains follow.
 RELATIONS = """
-beside: next to/beside/by, near/close to: furniture, structure, plant, vehicle, nature/rock
+beside: next to/beside/by, near/close to: furniture/seat, furniture/table, structure, plant, vehicle, nature/rock
 front: in front of: structure, vehicle, furniture/storage, plant/tree
-behind: behind: structure, vehicle, furniture, plant
-under: under/beneath/underneath: plant/tree, furniture/table, structure/street thing
-on: on/on top of: furniture/table, furniture/seat, nature/rock, furniture/bed, furniture/furnishing
+behind: behind: structure, vehicle, furniture/storage, plant/tree
+under: under/beneath/underneath: plant/tree
+on: on/on top of: furniture/table, furniture/seat, nature/rock, furniture/bed
 in: in/inside: thing/container
 between: surrounded by/among: plant
-across: opposite/across from: structure, furniture
+across: opposite/across from: structure
 """
 
 TIMES = """
@@ -233,37 +233,46 @@ IRREGULAR_VERBS = {
 }
 DOUBLING = frozenset(
     [
-        "jog",
-        "hop",
-        "skip",
-        "nap",
-        "grin",
+        "bat",
         "chat",
-        "hum",
-        "dig",
-        "stir",
         "chop",
-        "pet",
-        "hug",
-        "grip",
-        "drop",
-        "trim",
-        "scrub",
-        "mop",
-        "tap",
-        "wrap",
-        "plan",
-        "spot",
-        "trot",
-        "swim",
         "clap",
-        "stop",
-        "slip",
-        "unplug",
-        "sob",
-        "unwrap",
+        "dig",
+        "drop",
+        "flip",
+        "grin",
+        "grip",
+        "hop",
+        "hug",
+        "hum",
+        "jog",
+        "mop",
+        "nap",
         "pat",
+        "pet",
+        "pin",
+        "plan",
+        "run",
+        "scan",
+        "scrub",
+        "sip",
+        "sit",
+        "skip",
+        "sled",
+        "slip",
+        "sob",
+        "spot",
+        "stir",
+        "stop",
+        "swim",
+        "tan",
+        "tap",
+        "trim",
+        "trot",
         "tug",
+        "unplug",
+        "unwrap",
+        "wrap",
     ]
 )
 """Verbs that double their last consonant before -ing and -ed."""

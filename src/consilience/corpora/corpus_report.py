@@ -106,11 +106,15 @@ class CorpusReport:
         """Return the report as a rich table."""
         from rich.table import Table
 
-        table = Table(title=f"{self.path}: {self.rows:,} rows", title_justify="left")
+        table = Table()
         for name in ("", "mean", "p50", "p99", "max"):
             table.add_column(name, justify="right" if name else "left")
         for name, lengths in self.lengths().items():
             table.add_row(name, f"{lengths.mean:.1f}", *(f"{n:,}" for n in (lengths.p50, lengths.p99, lengths.max)))
+        return table
+
+    def to_lines(self) -> list[str]:
+        """Return what the table doesn't hold: rows, faults, duplicates, the first fault and how to leave it out."""
         counts = {
             "duplicates": self.duplicates,
             "empty": self.empties,
@@ -118,11 +122,14 @@ class CorpusReport:
             "NUL": self.nul,
             f"over {self.max_characters:,} characters": self.too_long,
         }
-        caption = ", ".join(f"{name}: {count:,}" for name, count in counts.items())
-        table.caption = f"{caption}, non-ASCII rows: {self.non_ascii_share:.1%}"
+        lines = [
+            f"{self.path}: {self.rows:,} rows",
+            ", ".join(f"{name}: {count:,}" for name, count in counts.items()),
+            f"rows with characters outside ASCII: {self.non_ascii_share:.1%}",
+        ]
         if self.first_fault:
-            table.caption += f"\nfirst fault: {self.first_fault} (leave such rows out with --on-fault drop)"
-        return table
+            lines.append(f"first fault: {self.first_fault}. Leave such rows out with --on-fault drop")
+        return lines
 
     def lengths(self) -> dict[str, LengthSummary]:
         """Return the length summaries by name; tokens only where they were counted."""
