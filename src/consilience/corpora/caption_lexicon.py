@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from consilience.corpora import caption_nouns as nouns
 from consilience.corpora import caption_words as words
+
+_SHORT_VERB = re.compile("[^aeiou]*[aeiou][^aeiouwxy]")  # consonants, one vowel, one consonant
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -117,7 +120,7 @@ def conjugate(base: str) -> tuple[str, str, str]:
     if base.endswith("e"):
         stem = base if base.endswith(("ee", "oe", "ye")) else base[:-1]
         return third, f"{stem}ing", f"{base}d"
-    stem = base + base[-1] if base in words.DOUBLING or base.rpartition("-")[2] in words.DOUBLING else base
+    stem = base + base[-1] if base in words.DOUBLING or _SHORT_VERB.fullmatch(base) else base
     return third, f"{stem}ing", f"{stem}ed"
 
 

@@ -160,7 +160,8 @@ class SceneSampler:
         """Draw a spatial relation that suits the clause, and its landmark."""
         kind = "acting"
         if clause.action is None:
-            kind = "large" if clause.agent.noun.domain in _LARGE else "small"
+            domain = clause.agent.noun.domain
+            kind = "large" if domain in _LARGE else "small" if domain in ("food", "tool") else "placed"
         relation = pick(self._relations[kind], rng)
         noun = pick(self.lex.by_category[pick(relation.landmarks, rng)], rng)
         landmark = self.entity(noun, rng, attribute_rate=0.35)
@@ -191,7 +192,8 @@ class SceneSampler:
         agent = self.entity(noun, rng, attribute_rate=0.85)
         large = noun.domain in _LARGE
         if large and rng.random() < 0.7:
-            group = pick(("street", "farm", "nature", "park"), rng)
+            indoors = noun.domain == "furniture"
+            group = pick(("home", "eating", "work") if indoors else ("street", "farm", "nature", "park"), rng)
             time = pick(self.lex.times, rng) if rng.random() < 0.4 else None
             return Scene(Clause(agent), None, pick(self.lex.places[group], rng), time)
         while True:
