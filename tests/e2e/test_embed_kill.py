@@ -35,7 +35,8 @@ def workshop(tmp_path_factory):
     process = start(folder, folder / "whole")
     wait_for_progress(process, folder / "whole")
     startup = time.monotonic() - began
-    assert process.wait() == 0, process.communicate()
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     return folder, startup, time.monotonic() - began - startup
 
 
