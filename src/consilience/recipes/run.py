@@ -222,6 +222,7 @@ def _corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
     """Fingerprint and report the corpus; a grammar corpus is written first."""
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import CorpusSpec, open_corpus
+    from consilience.recipes.distill import DEFAULT_TOKENIZER
 
     options = recipe.corpus.model_dump(exclude={"grammar"})
     if recipe.corpus.grammar is not None:
@@ -229,6 +230,7 @@ def _corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
     else:
         # The text's path is no part of its identity: the same rows elsewhere are the same corpus.
         inputs = {"corpus": fingerprint_corpus(open_corpus(CorpusSpec(**options))).to_json()}
+    inputs["tokenizer"] = recipe.student.tokenizer or DEFAULT_TOKENIZER
     return stages.stage("corpus", inputs, lambda out: _make_corpus(recipe, inputs, out))
 
 
@@ -237,6 +239,7 @@ def _make_corpus(recipe: Recipe, plan: dict[str, Any], out: Path) -> None:
     from consilience.corpora.corpus_report import report_corpus
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import CorpusSpec, open_corpus
+    from consilience.recipes.corpus import token_counter
 
     work, _ = begin_artefact(out, plan)
     files = ["report.json"]
@@ -248,7 +251,10 @@ def _make_corpus(recipe: Recipe, plan: dict[str, Any], out: Path) -> None:
     else:
         corpus = open_corpus(CorpusSpec(**recipe.corpus.model_dump(exclude={"grammar"})))
     identity = fingerprint_corpus(corpus).to_json()
-    write_json(work / "report.json", report_corpus(corpus).to_json())
+    # A tokenizer that is trained on the corpus doesn't exist yet, and a hub's isn't fetched for a count.
+    known = plan["tokenizer"].startswith("packaged:") or Path(plan["tokenizer"]).exists()
+    report = report_corpus(corpus, token_counter(plan["tokenizer"]) if known else None).to_json()
+    write_json(work / "report.json", {**report, "path": Path(report["path"]).name})
     finish_artefact(out, kind="corpus", manifest={"corpus": identity, "source": _source(recipe)}, files=files)
 
 
