@@ -164,7 +164,12 @@ def _embed_missing(writer: BankWriter, corpus: Corpus, encoder: Encoder, fingerp
             for text in texts:
                 hasher.update(text)
             if (start, stop) in missing:
-                writer.write_shard(start, encode_checked(encoder, texts))
+                try:
+                    embeddings = encode_checked(encoder, texts)
+                except TeacherError as error:
+                    # Its row number counts from the shard's first row.
+                    raise TeacherError(f"{corpus.name}, rows {start}:{stop}: {error}") from error
+                writer.write_shard(start, embeddings)
                 embedded += len(texts)
                 bar.advance(len(texts), note=f"{embedded / (time.monotonic() - began):.0f} rows/s")
     if hasher.hexdigest() != fingerprint:

@@ -86,7 +86,7 @@ def test_a_finished_job_is_recognised_and_another_one_refused(tmp_path, capsys):
 
 @pytest.mark.parametrize("fault", [np.nan, np.inf, 0.0])
 def test_a_teacher_that_returns_no_directions_is_refused_and_no_bank_appears(tmp_path, fault):
-    with pytest.raises(TeacherError):
+    with pytest.raises(TeacherError, match="rows 5:10"):
         embed(TEXTS, teacher=LetterCounts(fail_at=2, fault=fault), out=tmp_path / "bank", shard_rows=5)
     assert not (tmp_path / "bank").exists()
 
