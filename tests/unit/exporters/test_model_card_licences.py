@@ -1,0 +1,44 @@
+import pytest
+
+from consilience.exporters.licences import judge_licences, licence_class
+
+
+@pytest.mark.parametrize(
+    ("licence", "expected"),
+    [
+        ("MIT", "permissive"),
+        ("Apache-2.0", "permissive"),
+        ("BSD-3-Clause", "permissive"),
+        ("CC0-1.0", "public domain"),
+        ("CC-BY-4.0", "permissive"),
+        ("CC-BY-SA-4.0", "share-alike"),
+        ("GPL-3.0-only", "share-alike"),
+        ("CC-BY-NC-SA-4.0", "non-commercial"),
+        ("cc by nc 4.0", "non-commercial"),
+        ("CC-BY-ND-4.0", "no derivatives"),
+        ("Proprietary", "unknown"),
+        ("", "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_classes(licence, expected):
+    assert licence_class(licence) == expected
+
+
+def test_all_permissive():
+    verdict = judge_licences({"a": "MIT", "b": "Apache-2.0"})
+    assert verdict.metadata == "apache-2.0"
+    assert verdict.strictest == "permissive"
+
+
+def test_the_strictest_rules_and_is_named():
+    verdict = judge_licences({"a": "MIT", "b": "CC-BY-NC-4.0", "c": "GPL-3.0"})
+    assert (verdict.metadata, verdict.strictest) == ("other", "non-commercial")
+    assert "non-commercial (b)" in verdict.statement
+
+
+@pytest.mark.parametrize("licences", [{}, {"a": "MIT", "b": None}])
+def test_unknown_is_said_plainly(licences):
+    verdict = judge_licences(licences)
+    assert (verdict.metadata, verdict.strictest) == ("other", "unknown")
+    assert "no licence is claimed" in verdict.statement
