@@ -117,8 +117,9 @@ def rounded_json(value: Any, digits: int = 6) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _geometry(x: NDArray[np.float32]) -> dict[str, Any]:
+    shares = spectrum(x)
     return {
-        "effective_rank": effective_rank(x).to_json(),
+        "effective_rank": effective_rank(x, shares=shares).to_json(),
         "self_cosine": self_cosine(x),
-        "spectrum": spectrum(x)[:SPECTRUM_VALUES].tolist(),
+        "spectrum": shares[:SPECTRUM_VALUES].tolist(),
     }

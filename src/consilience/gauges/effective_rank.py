@@ -142,11 +142,12 @@ def spread_cv(x: NDArray[np.floating], *, simplices: int = SIMPLICES) -> float:
     return float(volumes.std()) / mean if mean > 0 else 0.0
 
 
-def effective_rank(x: NDArray[np.floating]) -> RankGauge:
+def effective_rank(x: NDArray[np.floating], *, shares: NDArray[np.float64] | None = None) -> RankGauge:
     """Measure effective rank and spread of embeddings.
 
     Args:
         x: rows (n, d), at least five, used as they are: pass unit rows for embeddings that are compared by cosine.
+        shares: their :func:`spectrum`, when the caller already has it.
 
     Returns:
         Participation ratio, entropy rank and spread CV, never one without the others.
@@ -159,5 +160,5 @@ def effective_rank(x: NDArray[np.floating]) -> RankGauge:
     """
     if not np.isfinite(x).all():
         raise InputError("effective_rank: expected finite embeddings, got NaN or infinity. Check the model")
-    shares = spectrum(x)
+    shares = spectrum(x) if shares is None else shares
     return RankGauge(participation_ratio(shares), entropy_rank(shares), spread_cv(x))
