@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
 from consilience.core.errors import CorpusError, InputError
 from consilience.corpora.sources import (
@@ -61,6 +62,14 @@ class CorpusSpec:
         if self.on_fault not in get_args(OnFault):
             raise InputError(f"on_fault: expected refuse or drop, got {self.on_fault!r}. Change --on-fault")
         object.__setattr__(self, "where", dict(self.where))
+
+
+class SupportsClose(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None:
+        """Release it."""
+        ...
 
 
 class Row(NamedTuple):
@@ -112,10 +121,11 @@ class Corpus:
         spool: the open temporary file behind standard input, kept until the corpus goes.
     """
 
-    def __init__(self, spec: CorpusSpec, parts: Sequence[Part], spool: object = None) -> None:
+    def __init__(self, spec: CorpusSpec, parts: Sequence[Part], spool: SupportsClose | None = None) -> None:
         self.spec = spec
         self._parts = parts
-        self._spool = spool
+        if spool is not None:
+            weakref.finalize(self, spool.close)
 
     def located_rows(self) -> Iterator[Row]:
         """Yield every row that passes the filter, within the limit, with its place and its fault; drops nothing.
@@ -269,7 +279,7 @@ def _files(path: Path) -> list[tuple[Path, Format, str]]:
     return found
 
 
-def _checked(spec: CorpusSpec, files: Sequence[tuple[Path, Format, str]], spool: object = None) -> Corpus:
+def _checked(spec: CorpusSpec, files: Sequence[tuple[Path, Format, str]], spool: SupportsClose | None = None) -> Corpus:
     """Start reading each file once: a wrong column or an unreadable file is an error now, not after hours."""
     parts: list[Part] = []
     for path, kind, label in files:
