@@ -18,7 +18,7 @@ from consilience.core.errors import BankIntegrityError
 from consilience.recipes.inspect import inspect
 
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 9), st.integers(1, 50))  # rows, dimensions, rows a shard
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=20, deadline=None)
 
 
 def make_bank(folder, rows, dimensions, shard_rows, dtype="fp32", *, order=None, normalise=False):

@@ -10,6 +10,7 @@ from consilience.core.artefacts import read_manifest as read_artefact_manifest
 from consilience.core.errors import BankIntegrityError, InputError
 from consilience.core.files import read_json
 
+
 def inspect(path: str | Path, *, verify: bool = True) -> dict[str, Any]:
     """Describe an artefact, an unfinished one, or an npy, parquet, safetensors or ONNX file.
 
