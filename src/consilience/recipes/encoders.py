@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from consilience.core.artefacts import MANIFEST
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
+from consilience.teachers.spec import TeacherSpec
 
 if TYPE_CHECKING:
     from consilience.core.encoder import Encoder
@@ -39,7 +40,7 @@ def open_encoder(model: str | Path, *, trust_remote_code: bool = False) -> Encod
         return _open_folder(path, trust_remote_code)
     if path.is_file():
         if path.suffix == ".onnx":
-            return _teacher(f"onnx:{path}", trust_remote_code)
+            return _open_onnx(path, trust_remote_code)
         raise InputError(f"{path}: isn't a model that Consilience opens. Accepted: {_ACCEPTED}")
     if ":" in text:
         return _teacher(text, trust_remote_code)
@@ -64,9 +65,9 @@ def _open_folder(path: Path, trust_remote_code: bool) -> Encoder:
         if kind is not None:
             raise InputError(f"{path}: a {kind} isn't a model. Accepted: {_ACCEPTED}")
     if (path / "modules.json").is_file():
-        return _teacher(f"st:{path}", trust_remote_code)
+        return _teacher(TeacherSpec("st", str(path), {}), trust_remote_code)
     if (path / "config.json").is_file():
-        return _teacher(f"hf:{path}", trust_remote_code)
+        return _teacher(TeacherSpec("hf", str(path), {}), trust_remote_code)
     raise InputError(
         f"{path}: the folder holds no {MANIFEST}, modules.json or config.json, so no model. Accepted: {_ACCEPTED}"
     )
@@ -74,11 +75,25 @@ def _open_folder(path: Path, trust_remote_code: bool) -> Encoder:
 
 def _open_export(path: Path, trust_remote_code: bool) -> Encoder:
     if (path / "modules.json").is_file():
-        return _teacher(f"st:{path}", trust_remote_code)
-    return _teacher(f"onnx:{path / 'onnx' / 'model.onnx'}", trust_remote_code)
+        return _teacher(TeacherSpec("st", str(path), {}), trust_remote_code)
+    return _open_onnx(path / "onnx" / "model.onnx", trust_remote_code)
 
 
-def _teacher(spec: str, trust_remote_code: bool) -> Encoder:
+def _open_onnx(path: Path, trust_remote_code: bool) -> Encoder:
+    """Open an ONNX file with the tokenizer beside it or, as in an exported folder, one folder up."""
+    options: dict[str, str] = {}
+    for folder in (path.parent, path.parent.parent):
+        if (folder / "tokenizer.json").is_file():
+            options["tokenizer"] = str(folder / "tokenizer.json")
+            settings = folder / "tokenizer_config.json"
+            limit = read_json(settings).get("model_max_length") if settings.is_file() else None
+            if isinstance(limit, int) and 0 < limit < 1_000_000:  # "no limit" is written as a huge number
+                options["max_length"] = str(limit)
+            break
+    return _teacher(TeacherSpec("onnx", str(path), options), trust_remote_code)
+
+
+def _teacher(spec: str | TeacherSpec, trust_remote_code: bool) -> Encoder:
     from consilience.teachers.registry import load_teacher
 
     return load_teacher(spec, trust_remote_code=trust_remote_code)

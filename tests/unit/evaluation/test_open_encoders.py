@@ -1,0 +1,35 @@
+import pytest
+
+from consilience.core.artefacts import begin_artefact, finish_artefact
+from consilience.core.encoder import Encoder
+from consilience.core.errors import ConsilienceError, InputError
+from consilience.recipes.encoders import open_encoder
+
+
+def test_unknown_things_list_what_is_accepted(tmp_path):
+    (tmp_path / "model.bin").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    for model in (tmp_path / "model.bin", tmp_path / "empty", tmp_path / "absent", "no-such-model"):
+        with pytest.raises(InputError, match="a student folder, an exported or sentence-transformers folder"):
+            open_encoder(model)
+
+
+def test_another_artefact_is_named(tmp_path):
+    begin_artefact(tmp_path / "b", {})
+    finish_artefact(tmp_path / "b", kind="bank", manifest={}, files=[])
+    with pytest.raises(InputError, match="a bank isn't a model"):
+        open_encoder(tmp_path / "b")
+
+
+def test_unknown_backend():
+    with pytest.raises(ConsilienceError):
+        open_encoder("nonsense:thing")
+
+
+@pytest.mark.weights
+def test_packaged_teacher_by_spec_and_by_bare_name():
+    pytest.importorskip("sentence_transformers")
+    for name in ("packaged:all-MiniLM-L6-v2", "all-MiniLM-L6-v2"):
+        encoder = open_encoder(name)
+        assert isinstance(encoder, Encoder)
+        assert encoder.dimensions == 384
