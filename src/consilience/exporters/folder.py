@@ -140,10 +140,12 @@ def find_teachers(manifest: Mapping[str, Any]) -> dict[str, str | None]:
 
 def _identities(value: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 - any JSON value
     if isinstance(value, Mapping):
+        if value.get("weight") == 0:
+            return  # a member that was left out of the consensus taught nothing
         inner = [identity for entry in value.values() for identity in _identities(entry)]
         if inner:
             yield from inner  # a committee: its members, not itself
-        elif isinstance(value.get("backend"), str) and isinstance(value.get("name"), str):
+        elif isinstance(value.get("name"), str) and value.get("backend") not in (None, "consensus"):
             yield value
     elif isinstance(value, list):
         for entry in value:

@@ -9,7 +9,7 @@ from typing import Any
 
 from consilience.exporters.licences import LicenceVerdict, judge_licences
 
-_UNLISTED = {"kind", "schema_version", "files", "id", "teachers", "log", "gauges"}
+_UNLISTED = {"kind", "schema_version", "files", "id", "job", "target.teacher", "target.extra"}
 
 _USAGE_ST = """### sentence-transformers
 
@@ -190,7 +190,7 @@ def _settings_table(manifest: Mapping[str, Any]) -> str:
 
 def _flatten(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, entry in value.items():
-        if not prefix and key in _UNLISTED:
+        if prefix + key in _UNLISTED:
             continue
         if isinstance(entry, Mapping):
             yield from _flatten(entry, f"{prefix}{key}.")

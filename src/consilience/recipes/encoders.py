@@ -44,12 +44,12 @@ def open_encoder(model: str | Path, *, trust_remote_code: bool = False) -> Encod
         raise InputError(f"{path}: isn't a model that Consilience opens. Accepted: {_ACCEPTED}")
     if ":" in text:
         return _teacher(text, trust_remote_code)
-    from consilience.teachers.packaged import PACKAGED
+    from consilience.teachers.packaged import list_packaged
 
-    if text in PACKAGED:
+    packaged = list_packaged()
+    if text.lower() in {name.lower() for name in packaged}:
         return _teacher(f"packaged:{text}", trust_remote_code)
-    packaged = ", ".join(sorted(PACKAGED))
-    raise InputError(f"{text}: no such file, folder or model. Accepted: {_ACCEPTED}; packaged: {packaged}")
+    raise InputError(f"{text}: no such file, folder or model. Accepted: {_ACCEPTED}; packaged: {', '.join(packaged)}")
 
 
 def _open_folder(path: Path, trust_remote_code: bool) -> Encoder:

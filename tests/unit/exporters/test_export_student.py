@@ -278,14 +278,12 @@ def test_recipe_reads_results_and_names_no_folders(student, results, tmp_path):
 
 
 def test_teachers_of_a_committee_are_its_members():
-    manifest = {
-        "target": {
-            "teacher": {
-                "backend": "consensus",
-                "name": "committee",
-                "teachers": [{"backend": "st", "name": "/secret/model"}, {"backend": "hf", "name": "org/name"}],
-            }
-        }
-    }
+    members = [
+        {"label": "a", "teacher": {"backend": "st", "name": "/secret/model"}, "weight": 0.5},
+        {"label": "b", "teacher": {"backend": "hf", "name": "org/name"}, "weight": 0.5},
+        {"label": "c", "teacher": {"backend": "hf", "name": "org/left-out"}, "weight": 0.0},
+    ]
+    committee = {"backend": "consensus", "name": "consensus", "members": [{"teacher_id": "x", "weight": 0.5}]}
+    manifest = {"target": {"bank": "bank-1", "teacher": committee, "extra": {"members": members}}}
     assert list(find_teachers(manifest)) == ["st:model", "hf:org/name"]
     assert list(find_teachers({"target": {"teacher": {"backend": "hf", "name": "org/name"}}})) == ["hf:org/name"]
