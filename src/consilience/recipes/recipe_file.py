@@ -199,18 +199,23 @@ def _validate(document: Mapping[str, Any]) -> tuple[Recipe | None, list[str]]:
 
 
 def _sound_parts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of a faulty recipe that are valid by themselves, with their defaults."""
+    """Return the tables of a faulty recipe that are valid but for unknown keys, with their defaults."""
     parts: dict[str, Any] = {}
     for table, model in TABLES.items():
         value = document.get(table, None if table in ("corpus", "teachers", "train") else {})
         try:
             if table == "teachers":
-                parts[table] = [model.model_validate(item).model_dump() for item in value or []]
+                parts[table] = [_known_keys(model, item) for item in value or []]
             elif value is not None:
-                parts[table] = model.model_validate(value).model_dump()
+                parts[table] = _known_keys(model, value)
         except (ValidationError, TypeError):
             continue
     return parts
+
+
+def _known_keys(model: type[_Part], table: Any) -> dict[str, Any]:  # noqa: ANN401 - any TOML value
+    known = {key: table[key] for key in table if key in model.model_fields} if isinstance(table, dict) else table
+    return model.model_validate(known).model_dump()
 
 
 def _describe(detail: ErrorDetails) -> str:

@@ -1,0 +1,123 @@
+"""Report parts: tables, pages, plots, training curves."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from consilience.core.errors import MissingExtraError
+from consilience.recipes.run_report import portable_text
+from consilience.reports.html import render_html
+from consilience.reports.markdown import markdown_table, number
+from consilience.reports.plots import plot_agreement, plot_scores, plot_spectra, plot_training
+from consilience.reports.training_log import flatten_entry, training_panels
+
+LOG = [
+    {"step": 0, "rows": 0, "gauges": {"target_cosine": 0.1, "effective_rank": 9.0, "retrieval_at_1_of_50": 0.2}},
+    {"step": 1, "rows": 8, "loss": 2.0, "terms": {"infonce": 1.5, "mimicry": 0.5}},
+    {"step": 11, "rows": 88, "loss": 1.0, "terms": {"infonce": 0.8, "mimicry": 0.2}},
+    {"step": 11, "rows": 88, "gauges": {"target_cosine": 0.7, "effective_rank": 8.0, "retrieval_at_1_of_50": 0.9}},
+]
+
+
+class Tags(HTMLParser):
+    """Collects the elements of a page and checks that they nest."""
+
+    VOID = ("meta", "img", "br", "hr", "link")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_cells_cannot_break_a_table():
+    assert markdown_table(["a", "b"], [["x|y\nz", 1]]).splitlines()[-1] == "| x\\|y z | 1 |"
+
+
+def test_numbers_read_well():
+    assert [number(58_308_864), number(0.12345), number(1234.5, 1), number(None)] == [
+        "58,308,864",
+        "0.123",
+        "1,234.5",
+        "–",
+    ]
+
+
+def test_a_page_is_self_contained_and_shows_raw_html_as_text():
+    markdown = "# <script>alert(1)</script>\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n![curve](plots/a.svg)"
+    page = render_html(markdown, title="a & b <c>", images={"plots/a.svg": "<svg></svg>"})
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert "script" not in tags.seen
+    assert tags.seen.count("table") == 1
+    assert "<title>a &amp; b &lt;c&gt;</title>" in page
+    assert re.findall(r'(?:src|href)="([^"]{0,25})', page) == ["data:image/svg+xml;base64,"[:25]]
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_plots_are_svg_and_the_same_bytes_each_time():
+    spectra = {"minilm": [0.5, 0.3, 0.2], "consensus": [0.6, 0.4, 0.0], "student": [0.7, 0.2, 0.1]}
+    scores = {"student": {"grammar": (0.5, 0.4, 0.6)}, "minilm": {"grammar": (-0.1, -0.2, 0.05)}}
+    steps, panels = training_panels(LOG)
+
+    def draw():
+        return [
+            plot_spectra(spectra),
+            plot_agreement(["a", "b"], np.array([[1.0, 0.4], [0.4, 1.0]])),
+            plot_scores(scores),
+            plot_training(steps, panels),
+        ]
+
+    first = draw()
+    assert all(text.startswith("<svg") and text.rstrip().endswith("</svg>") for text in first)
+    assert first == draw()
+
+
+def test_the_training_log_becomes_panels():
+    steps, panels = training_panels(LOG)
+    assert steps == [0, 1, 11, 11]
+    curves = dict(panels)
+    assert curves["loss and its terms"] == {
+        "loss": [None, 2.0, 1.0, None],
+        "infonce": [None, 1.5, 0.8, None],
+        "mimicry": [None, 0.5, 0.2, None],
+    }
+    assert curves["held-out gauges"]["R@1 of 50"] == [0.2, None, None, 0.9]
+    assert curves["effective rank, held out"] == {"effective rank": [9.0, None, None, 8.0]}
+    assert training_panels([]) == ([], [])
+
+
+def test_flags_and_texts_are_no_curves():
+    assert flatten_entry({"step": 1, "done": True, "name": "x", "terms": {"a": 2}}) == {"step": 1.0, "a": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/data/captions.parquet", "captions.parquet"),
+        ("npy:/data/x.npy", "npy:x.npy"),
+        ("parquet:/data/x.parquet#v", "parquet:x.parquet#v"),
+        ("https://host/v1/embeddings?model=a", "https://host/v1/embeddings?model=a"),
+        ("st:sentence-transformers/all-mpnet-base-v2", "st:sentence-transformers/all-mpnet-base-v2"),
+        ("flickr30k", "flickr30k"),
+    ],
+)
+def test_reports_name_no_folders(text, expected):
+    assert portable_text(text) == expected
+
+
+def test_a_report_without_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"consilience\[report\]"):
+        plot_spectra({"a": [1.0]})
