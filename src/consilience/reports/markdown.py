@@ -67,6 +67,16 @@ def number(value: Any, digits: int = 3) -> str:  # noqa: ANN401 - any JSON numbe
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
+def task_order(model: Json) -> list[str]:
+    """Return a model's tasks as they are reported: those of the mean in their order, then the others.
+
+    Example:
+        >>> task_order({"tasks": {"grammar": 1, "sick-r": 1, "stsb-test": 1}, "mean_of": ["stsb-test", "sick-r"]})
+        ['stsb-test', 'sick-r', 'grammar']
+    """
+    return [*model["mean_of"], *(task for task in model["tasks"] if task not in model["mean_of"])]
+
+
 def _interval(entry: Json) -> str:
     return f"{entry['score']:.4f} [{entry['low']:.3f}, {entry['high']:.3f}]"
 
@@ -99,7 +109,7 @@ def _model(results: Json, name: str) -> Json:
 
 def _evaluation(results: Json, plots: Mapping[str, str]) -> str:
     models = results["evaluation"]["models"]
-    tasks = list(models[0]["tasks"])
+    tasks = task_order(models[0])
     rows = [[task, *(_interval(model["tasks"][task]) for model in models)] for task in tasks]
     rows.append(
         [
@@ -277,7 +287,8 @@ def _training(results: Json, plots: Mapping[str, str]) -> str:
         ("seconds", number(float(sum(attempt["seconds"] for attempt in attempts)), 1) if attempts else "–"),
         ("attempts", number(len(attempts))),
     ]
-    gauges = [[gauge_label(name), number(float(value))] for name, value in manifest["gauges"].items()]
+    measured = sorted(manifest["gauges"].items(), key=lambda item: _natural(item[0]))
+    gauges = [[gauge_label(name), number(float(value))] for name, value in measured]
     parts = [
         f"## Training\n\n{markdown_table(['', 'value'], facts)}",
         f"### Mimicry\n\nThe student against its target on {number(done['held_out_rows'])} texts that it never "
@@ -286,6 +297,11 @@ def _training(results: Json, plots: Mapping[str, str]) -> str:
         *_image(plots, "training"),
     ]
     return "\n\n".join(parts)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sort key by which numbers inside names count as numbers."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in name.split("_")]
 
 
 def _corpus(results: Json) -> str:
