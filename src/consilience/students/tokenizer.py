@@ -62,31 +62,48 @@ def load_tokenizer(source: str | Path) -> Tokenizer:
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int = 30_522) -> Tokenizer:
-    """Train a lower-casing WordPiece tokenizer on a corpus.
-
-    The same texts give the same tokenizer, whatever the number of threads.
+    """Train a lower-casing WordPiece tokenizer on a corpus; the same texts give the same tokenizer.
 
     Args:
-        texts: read once, in order.
+        texts: re-iterable; read twice, in order.
         vocab_size: size of the vocabulary at most, special tokens included.
 
     Raises:
-        InputError: the vocabulary is too small for the special tokens.
+        InputError: the vocabulary is too small for the special tokens and the corpus's characters.
 
     Source: Wu et al. 2016, arXiv:1609.08144; normalisation as bert-base-uncased.
     """
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-    if vocab_size <= len(SPECIAL_TOKENS):
-        raise InputError(f"tokenizer: expected a vocabulary of more than 5, got {vocab_size}. Raise --vocab-size")
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    alphabet = sorted({character for text in texts for character in normalizer.normalize_str(text)} - set(" "))
+    # The library numbers the pieces "##x" in the order of a hash map, which differs from run to run and decides ties
+    # between merges. Given as special tokens they are numbered in our order; the vocabulary alone is kept.
+    given = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet)]
+    if vocab_size <= len(given):
+        raise InputError(
+            f"tokenizer: expected a vocabulary of more than {len(given)} (special tokens and characters of the "
+            f"corpus), got {vocab_size}. Raise --vocab-size"
+        )
+    trained = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    trained.normalizer = normalizer
+    trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=given, show_progress=False, min_frequency=2
+    )
+    trained.train_from_iterator(texts, trainer)
+    return _wordpiece(trained.get_vocab())
+
+
+def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
+    """Return bert-base-uncased's pipeline around a vocabulary."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False, min_frequency=2
-    )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",

@@ -1,0 +1,130 @@
+"""distill, killed with SIGKILL at random moments and run again, ends with the bytes of an uninterrupted run."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zlib
+
+import numpy as np
+import pytest
+
+from consilience.banks.writer import BankWriter
+from consilience.corpora.caption_grammar import generate_captions
+from consilience.corpora.fingerprint import fingerprint_corpus
+from consilience.corpora.text import open_corpus
+
+ROWS, DIMENSIONS, KILLS = 1200, 32, 10
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """A corpus, and a bank of the sums of random word vectors."""
+    folder = tmp_path_factory.mktemp("distill")
+    captions = list(generate_captions(ROWS, seed=3))
+    corpus = folder / "captions.txt"
+    corpus.write_text("\n".join(captions) + "\n", encoding="utf-8")
+    words = {word for caption in captions for word in caption.lower().split()}
+    table = {w: np.random.default_rng(zlib.crc32(w.encode())).standard_normal(DIMENSIONS) for w in words}
+    rows = np.stack([sum(table[word] for word in caption.lower().split()) for caption in captions])
+    bank = BankWriter(
+        folder / "bank",
+        rows=ROWS,
+        dimensions=DIMENSIONS,
+        dtype="fp16",
+        corpus=fingerprint_corpus(open_corpus(corpus)).to_json(),
+        teacher={"backend": "test", "name": "word-sums"},
+        frame=None,
+    )
+    for start, stop in bank.missing():
+        bank.write_shard(start, rows[start:stop].astype(np.float32))
+    bank.finish()
+    return folder
+
+
+def start(folder, out):
+    arguments = [
+        "distill", str(folder / "captions.txt"), "--target", str(folder / "bank"), "--out", str(out),
+        "--student", "micro", "--steps", "120", "--batch-rows", "16", "--tokenizer", "train", "--vocab-size", "400",
+        "--checkpoint-seconds", "0.2",
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "consilience", *arguments],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(folder, out):
+    process = start(folder, out)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+
+
+def contents(out):
+    return {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name != "timing.json"
+    }
+
+
+def newest_checkpoint(out):
+    names = [path.name for path in out.with_name(out.name + ".partial").glob("checkpoints/step-*")]
+    return max(names, default="")
+
+
+def kill_at_a_random_moment(folder, out, rng, *, early):
+    """Start the job and kill it: before its first new checkpoint or a random while after it.
+
+    Returns:
+        Whether it was killed (it may have finished first).
+    """
+    before = newest_checkpoint(out)
+    process = start(folder, out)
+    if early:
+        time.sleep(rng.uniform(0.2, 6.0))
+    else:
+        while process.poll() is None and newest_checkpoint(out) == before:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0.0, 0.8))
+    running = process.poll() is None
+    if running:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return running
+
+
+@pytest.mark.slow
+def test_killed_ten_times_the_student_has_the_same_bytes(job, tmp_path):
+    plain, killed = tmp_path / "plain", tmp_path / "killed"
+    finish(job, plain)
+    rng = random.Random(0)
+    kills = resumptions = 0
+    while kills < KILLS:
+        resumptions += bool(newest_checkpoint(killed))
+        kills += kill_at_a_random_moment(job, killed, rng, early=kills % 3 == 2)
+        if killed.exists():  # it got to the end between two kills: compare, and begin again
+            assert contents(killed) == contents(plain)
+            shutil.rmtree(killed)
+    finish(job, killed)
+    assert contents(killed) == contents(plain)
+    assert resumptions >= 3, "too few runs continued from a checkpoint: the test tested nothing"
+    assert not (tmp_path / "killed.partial").exists()
+
+
+@pytest.mark.slow
+def test_two_uninterrupted_runs_have_the_same_bytes_under_any_name(job, tmp_path):
+    finish(job, tmp_path / "a")
+    finish(job, tmp_path / "b")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    names = set(json.loads((tmp_path / "a" / "manifest.json").read_text())["files"])
+    assert names == set(contents(tmp_path / "a")) - {"manifest.json"}

@@ -1,0 +1,133 @@
+"""distill on a learnable toy: it learns, refuses what it must, and returns what is done already."""
+
+import json
+import time
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+import consilience
+from consilience.banks.writer import BankWriter
+from consilience.core.errors import ConsilienceError, FrameMismatchError, InputError, ResumeError
+from consilience.corpora.caption_grammar import generate_captions
+from consilience.corpora.fingerprint import fingerprint_corpus
+from consilience.corpora.text import open_corpus
+from consilience.students.presets import StudentConfig
+
+ROWS, DIMENSIONS = 1500, 16
+TINY = StudentConfig(layers=1, hidden=48, heads=4, ffn=96, max_positions=64, max_length=48)
+OPTIONS = {"student": TINY, "tokenizer": "train", "vocab_size": 400, "batch_rows": 32}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def captions():
+    return list(generate_captions(ROWS, seed=3))
+
+
+@pytest.fixture(scope="module")
+def bank(captions, tmp_path_factory):
+    words = {word for caption in captions for word in caption.lower().split()}
+    table = {w: np.random.default_rng(zlib.crc32(w.encode())).standard_normal(DIMENSIONS) for w in words}
+    rows = np.stack([sum(table[word] for word in caption.lower().split()) for caption in captions])
+    out = tmp_path_factory.mktemp("bank") / "bank"
+    identity = fingerprint_corpus(open_corpus(captions)).to_json()
+    teacher = {"backend": "test", "name": "word-sums"}
+    writer = BankWriter(
+        out, rows=ROWS, dimensions=DIMENSIONS, dtype="fp16", corpus=identity, teacher=teacher, frame=None
+    )
+    for start, stop in writer.missing():
+        writer.write_shard(start, rows[start:stop].astype(np.float32))
+    writer.finish()
+    return out
+
+
+@pytest.fixture(scope="module")
+def learned(captions, bank, tmp_path_factory):
+    out = tmp_path_factory.mktemp("student") / "student"
+    return out, consilience.distill(captions, target=bank, out=out, epochs=4, lr=3e-3, **OPTIONS)
+
+
+def test_loss_falls_and_target_cosine_rises(learned):
+    out, student = learned
+    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if "loss" in line]
+    readings = [line["gauges"] for line in lines if "gauges" in line]
+    assert np.mean(losses[-3:]) < 0.6 * losses[0]
+    assert abs(readings[0]["target_cosine"]) < 0.5
+    assert readings[-1]["target_cosine"] > readings[0]["target_cosine"] + 0.3
+    assert readings[-1]["retrieval_at_1_of_150"] > 0.1
+    assert readings[-1]["retrieval_at_1_of_37"] > readings[-1]["retrieval_at_1_of_150"]
+    assert set(lines[1]["terms"]) == {"infonce", "mimicry", "affinity", "cosine"}
+    manifest = student.manifest
+    assert manifest["training"]["padding"] < 0.05
+    assert manifest["gauges"] == readings[-1]
+    assert manifest["training"]["rows_seen"] == 4 * (ROWS - ROWS // 10)
+
+
+def test_the_student_names_its_targets_frame(learned, bank):
+    from consilience.banks.reader import open_bank
+
+    assert learned[1].manifest["frame"] == open_bank(bank).frame
+    assert learned[1].encode(["a dog"]).shape == (1, DIMENSIONS)
+
+
+def test_a_finished_job_is_returned_at_once(learned, captions, bank):
+    out, student = learned
+    began = time.monotonic()
+    again = consilience.distill(captions, target=bank, out=out, epochs=4, lr=3e-3, **OPTIONS)
+    assert again.manifest == student.manifest
+    assert time.monotonic() - began < 20
+
+
+def test_a_finished_student_never_continues_into_another_corpus(learned, captions, bank):
+    with pytest.raises(FrameMismatchError, match="1500 rows"):
+        consilience.distill(captions[:-1], target=bank, out=learned[0], epochs=4, lr=3e-3, **OPTIONS)
+    with pytest.raises(ResumeError, match="already exists"):
+        consilience.distill(captions, target=bank, out=learned[0], epochs=5, lr=3e-3, **OPTIONS)
+
+
+def test_divergence_is_one_clear_error(captions, bank, tmp_path):
+    with pytest.raises(ConsilienceError, match="loss became nan"):
+        consilience.distill(captions, target=bank, out=tmp_path / "s", steps=40, lr=1e30, **OPTIONS)
+    assert not (tmp_path / "s").exists()
+
+
+def test_minutes_end_in_time(captions, bank, tmp_path):
+    began = time.monotonic()
+    student = consilience.distill(captions, target=bank, out=tmp_path / "s", minutes=0.15, **OPTIONS)
+    assert time.monotonic() - began < 2 * 9
+    assert student.manifest["training"]["steps_done"] > 10
+
+
+def test_bfloat16_trains_too(captions, bank, tmp_path):
+    student = consilience.distill(captions, target=bank, out=tmp_path / "s", steps=3, precision="bf16", **OPTIONS)
+    assert student.manifest["training"]["precision"] == "bf16"
+    assert all(p.dtype == torch.float32 for p in student.module.parameters())
+
+
+def test_tensorboard_is_written_beside_the_student(captions, bank, tmp_path):
+    consilience.distill(captions, target=bank, out=tmp_path / "s", steps=2, tensorboard=True, **OPTIONS)
+    assert list((tmp_path / "s.tensorboard").glob("events*"))
+
+
+def test_refusals_before_anything_is_written(captions, bank, tmp_path):
+    for change, message in [
+        ({"steps": None}, "exactly one"),
+        ({"student": "maxi"}, "no such preset"),
+        ({"objective": "none"}, "no such composition"),
+        ({"max_length": 65}, "64 positions"),
+        ({"tokenizer": str(tmp_path / "tokenizer.json")}, "no such tokenizer"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            consilience.distill(captions, target=bank, out=tmp_path / "s", **{**OPTIONS, "steps": 2, **change})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,185 @@
+"""Token store, schedule, checkpoints, gauges, budget, settings."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from consilience.core.errors import BankIntegrityError, CorpusError, InputError
+from consilience.core.hashing import RowHasher
+from consilience.students.tokenizer import pad_id, train_tokenizer
+from consilience.training.checkpoint import Position, load_checkpoint, save_checkpoint
+from consilience.training.gauges import frame_gap, read_gauges, split_held_out
+from consilience.training.schedule import learning_rate
+from consilience.training.settings import TrainingSettings
+from consilience.training.time_budget import TimeBudget
+from consilience.training.token_store import build_token_store
+
+TEXTS = ["a red cube", "a blue sphere on a red cube", "two dogs run", "a dog"] * 5
+
+
+def fingerprint(texts):
+    hasher = RowHasher()
+    for text in texts:
+        hasher.update(text)
+    return hasher.hexdigest()
+
+
+def make_store(folder, texts, batches, max_length=6):
+    tokenizer = train_tokenizer(TEXTS, vocab_size=90)
+    return tokenizer, build_token_store(
+        batches,
+        folder,
+        tokenizer=tokenizer,
+        tokenizer_sha256="t",
+        pad=pad_id(tokenizer),
+        max_length=max_length,
+        corpus_fingerprint=fingerprint(texts),
+        rows=len(texts),
+    )
+
+
+def test_store_holds_the_tokenizers_ids_cut_to_length(tmp_path):
+    tokenizer, store = make_store(tmp_path / "tokens", TEXTS, [TEXTS[:3], TEXTS[3:]])
+    tokenizer.enable_truncation(6)
+    assert len(store) == len(TEXTS)
+    assert [store[row].tolist() for row in range(4)] == [tokenizer.encode(text).ids for text in TEXTS[:4]]
+    ids, mask = store.gather(np.array([1, 3]))
+    assert ids[0].tolist() == store[1].tolist()
+    assert ids[1].tolist() == [*store[3].tolist(), 0, 0]
+    assert mask.sum(axis=1).tolist() == store.lengths[[1, 3]].tolist()
+    assert store.gather(np.array([3, 7]))[1] is None
+
+
+def test_finished_store_is_not_read_again_and_another_key_rebuilds_it(tmp_path):
+    make_store(tmp_path / "tokens", TEXTS, [TEXTS])
+
+    def untouchable():
+        raise AssertionError("the corpus was read again")
+        yield
+
+    _, store = make_store(tmp_path / "tokens", TEXTS, untouchable())
+    assert len(store) == len(TEXTS)
+    _, shorter = make_store(tmp_path / "tokens", TEXTS, [TEXTS], max_length=4)
+    assert shorter.lengths.max() == 4
+
+
+def test_a_corpus_that_changed_is_refused(tmp_path):
+    with pytest.raises(CorpusError, match="changed"):
+        make_store(tmp_path / "tokens", TEXTS, [[*TEXTS[:-1], "a cat"]])
+    assert not (tmp_path / "tokens" / "store.json").exists()
+
+
+def test_schedule_by_hand():
+    rates = [learning_rate(s, total=14, peak=2.0, warmup=4) for s in range(14)]
+    assert rates[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
+    assert rates[9] == pytest.approx(1.0)
+    assert rates[13] == pytest.approx(1 + math.cos(0.9 * math.pi))
+    assert learning_rate(0, total=None, peak=1.0, warmup=50) == 0.02
+    with pytest.raises(ValueError, match="total isn't known"):
+        learning_rate(50, total=None, peak=1.0, warmup=50)
+
+
+def trained(seed, steps):
+    torch.manual_seed(seed)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.1, fused=True)
+    return module, optimizer, [torch.randn(5, 3) for _ in range(steps)]
+
+
+def advance(module, optimizer, batches):
+    for batch in batches:
+        module(batch).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_checkpoint_continues_bit_for_bit(tmp_path):
+    module, optimizer, batches = trained(0, 6)
+    advance(module, optimizer, batches[:3])
+    save_checkpoint(tmp_path, Position(step=3, total=6, rows=15), module, optimizer)
+    advance(module, optimizer, batches[3:])
+    other, other_optimizer, _ = trained(1, 0)
+    assert load_checkpoint(tmp_path, other, other_optimizer) == Position(step=3, total=6, rows=15)
+    advance(other, other_optimizer, batches[3:])
+    for ours, theirs in zip(module.parameters(), other.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_two_checkpoints_are_kept_and_half_written_ones_ignored(tmp_path):
+    module, optimizer, batches = trained(0, 1)
+    advance(module, optimizer, batches)
+    for step in range(1, 5):
+        save_checkpoint(tmp_path, Position(step=step), module, optimizer)
+    (tmp_path / "checkpoints" / ".step-000000009.tmp").mkdir()
+    assert [p.name for p in sorted((tmp_path / "checkpoints").glob("step-*"))] == ["step-000000003", "step-000000004"]
+    assert load_checkpoint(tmp_path, module, optimizer).step == 4
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    module, optimizer, _ = trained(0, 0)
+    path = save_checkpoint(tmp_path, Position(step=1), module, optimizer) / "tensors.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(BankIntegrityError, match="damaged"):
+        load_checkpoint(tmp_path, module, optimizer)
+
+
+def planted(rows=600, d=8):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((rows, d))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return x, np.linalg.qr(rng.standard_normal((d, d)))[0]
+
+
+def test_frame_gap_is_what_a_planted_rotation_hides():
+    x, rotation = planted()
+    raw = float((x[1::2] @ rotation * x[1::2]).sum(axis=1).mean())
+    assert frame_gap(x @ rotation, x) == pytest.approx(1 - raw, abs=1e-9)
+    assert frame_gap(x, x) == pytest.approx(0, abs=1e-9)
+
+
+def test_gauges_of_a_perfect_and_of_a_shuffled_student():
+    x, _ = planted()
+    perfect = read_gauges(x, x, seed=0)
+    assert perfect["target_cosine"] == 1.0
+    assert perfect["retrieval_at_1_of_600"] == perfect["retrieval_at_1_of_150"] == 1.0
+    shuffled = read_gauges(x, np.roll(x, 1, axis=0), seed=0)
+    assert abs(shuffled["target_cosine"]) < 0.1
+    assert shuffled["retrieval_at_1_of_600"] < 0.02
+    assert perfect == read_gauges(x, x, seed=0)
+
+
+def test_held_out_rows_are_disjoint_and_differ_by_seed():
+    training, held_out = split_held_out(5000, seed=0)
+    assert len(held_out) == 500
+    assert np.array_equal(np.sort(np.concatenate([training, held_out])), np.arange(5000))
+    assert not np.array_equal(held_out, split_held_out(5000, seed=1)[1])
+    assert len(split_held_out(100_000, seed=0)[1]) == 1024
+
+
+def test_time_budget_leaves_room_for_gauges_and_writes():
+    budget = TimeBudget(600.0, 60.0, 0.5, 2.0, 10, 100.0, 1_500_000_000)
+    # 600 * .97 - 60 - 20 - 10 = 492 s; a checkpoint of 10 s each 100 s leaves 10/11 of it.
+    assert budget.steps_left() == int(492 / 1.1 / 0.5)
+    assert TimeBudget(1.0, 60.0, 0.5, 2.0, 10, 100.0, 0).steps_left() == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "got none"),
+        ({"steps": 3, "minutes": 1.0}, "--steps and --minutes"),
+        ({"epochs": 0.0}, "--epochs above 0"),
+        ({"minutes": float("nan")}, "--minutes above 0"),
+        ({"steps": 3, "lr": 0.0}, "learning rate"),
+        ({"steps": 3, "batch_rows": 1}, "at least 2"),
+        ({"steps": 3, "precision": "fp8"}, "fp8"),
+        ({"steps": 3, "checkpoint_seconds": 0.0}, "checkpoint"),
+    ],
+)
+def test_impossible_settings_are_refused(fields, message):
+    with pytest.raises(InputError, match=message):
+        TrainingSettings(**fields)
