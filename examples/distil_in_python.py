@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
     target = consilience.consensus(banks, frames=frames, out=folder / "target")
 
     shape = StudentConfig(layers=1, hidden=64, heads=2, ffn=128)
-    consilience.distill(captions, target=target, student=shape, steps=60, out=folder / "student")
+    consilience.distill(captions, target=target.path, student=shape, steps=60, out=folder / "student")
 
     result = consilience.evaluate([str(folder / "student"), *teachers.values()], tasks=["grammar"])
     for model in result.models:
