@@ -30,7 +30,7 @@ def make_artefact(out, content=b"payload"):
 def test_atomic_write_leaves_the_old_file_when_the_block_fails(tmp_path):
     target = tmp_path / "file.txt"
     target.write_text("old")
-    with pytest.raises(RuntimeError), atomic_write(target, "w") as stream:
+    with pytest.raises(RuntimeError), atomic_write(target, "w") as stream:  # noqa: PT012
         stream.write("new")
         raise RuntimeError
     assert target.read_text() == "old"
