@@ -88,10 +88,9 @@ def test_continuous_integration_and_extras():
     assert "set -euo pipefail" in (ROOT / ".ci" / "run").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     # Every extra that an error can name exists.
+    naming = re.compile(r"(?:require|MissingExtraError)\([^)]*extra=\"([a-z-]+)\"")
     named = {
-        match
-        for path in (ROOT / "src").rglob("*.py")
-        for match in re.findall(r"(?:require|MissingExtraError)\([^)]*extra=\"([a-z-]+)\"", path.read_text(encoding="utf-8"))
+        match for path in (ROOT / "src").rglob("*.py") for match in naming.findall(path.read_text(encoding="utf-8"))
     }
     assert named <= set(project["optional-dependencies"])
     assert project["requires-python"] == ">=3.11"
