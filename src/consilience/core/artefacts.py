@@ -87,17 +87,39 @@ def finish_artefact(
     body = {**manifest, "kind": kind, "schema_version": SCHEMA_VERSION, "files": entries}
     body["id"] = content_id(body, prefix=f"{kind}-")
     write_json(work / MANIFEST, body)
-    keep = {*entries, MANIFEST, TIMING}
-    for path in sorted(work.rglob("*"), reverse=True):
-        if path.is_dir():
-            if not any(path.iterdir()):
-                path.rmdir()
-        elif path.relative_to(work).as_posix() not in keep:
-            path.unlink()
+    _sweep_and_rename(work, out, {*entries, MANIFEST, TIMING})
+    return body
+
+
+def settle_artefact(out: Path) -> None:
+    """Complete what a kill at the end of :func:`finish_artefact` left undone; call it before looking at ``out``.
+
+    The plan is the first file that finishing removes. A partial folder with a manifest and no plan is therefore a
+    finished artefact that lacks only its name.
+    """
+    work = partial_path(out)
+    if out.exists() or not (work / MANIFEST).is_file():
+        return
+    if (work / PLAN).is_file():
+        (work / MANIFEST).unlink()
+        return
+    manifest = read_manifest(work)
+    _sweep_and_rename(work, out, {*manifest["files"], MANIFEST, TIMING})
+
+
+def _sweep_and_rename(work: Path, out: Path, keep: set[str]) -> None:
+    """Remove all but the named files, the plan first, and give the folder its final name."""
     with storage_errors(out):
+        (work / PLAN).unlink(missing_ok=True)
+        sync_directory(work)
+        for path in sorted(work.rglob("*"), reverse=True):
+            if path.is_dir():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path.relative_to(work).as_posix() not in keep:
+                path.unlink()
         work.rename(out)
         sync_directory(out.parent)
-    return body
 
 
 def read_manifest(path: Path, kind: str | None = None) -> dict[str, Any]:

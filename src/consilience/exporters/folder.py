@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.artefacts import MANIFEST, PLAN, begin_artefact, finish_artefact
+from consilience.core.artefacts import MANIFEST, PLAN, begin_artefact, finish_artefact, settle_artefact
 from consilience.core.errors import InputError
 from consilience.core.files import atomic_write
 from consilience.exporters.huggingface import write_backbone, write_tokenizer
@@ -62,6 +62,7 @@ def export_student(
         teachers = find_teachers(student.manifest)
     plan = {"student": student.manifest.get("id"), "formats": list(chosen)}
     # An export takes seconds and is deterministic: a leftover of a killed one is dropped, not continued.
+    settle_artefact(out)
     work, continued = begin_artefact(out, plan, overwrite=overwrite)
     if continued:
         work, _ = begin_artefact(out, plan, overwrite=True)

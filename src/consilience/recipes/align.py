@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from consilience.core.artefacts import settle_artefact
 from consilience.core.errors import AlignmentRefusedError, InputError, ResumeError
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def align(
         "force": force,
     }
     folder = Path(out)
+    settle_artefact(folder)
     if folder.exists() and not overwrite:
         return _finished(folder, job)
 

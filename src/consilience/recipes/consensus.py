@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from consilience.core.artefacts import settle_artefact
 from consilience.core.errors import ResumeError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def consensus(
             for bank, label, share in zip(opened, labels, shares, strict=True)
         ],
     }
+    settle_artefact(folder)
     if folder.exists() and not overwrite:
         return _finished(folder, teacher, extra, dtype)
     verify_members(opened)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from consilience.core.artefacts import settle_artefact
 from consilience.core.errors import CorpusError, InputError, TeacherError
 from consilience.core.files import write_json
 from consilience.core.progress import log, progress_bar
@@ -109,6 +110,7 @@ def embed(
         log(f"{folder}: {bank.rows} rows x {bank.dimensions}, {dtype}, imported from {source.label}")
         return bank
 
+    settle_artefact(folder)
     encoder = _encoder(teacher, prompt, max_length, device, trust_remote_code)
     job = {
         "rows": identity["rows"],

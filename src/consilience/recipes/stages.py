@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from consilience.core.artefacts import MANIFEST, SCHEMA_VERSION, partial_path, verify_artefact
+from consilience.core.artefacts import MANIFEST, SCHEMA_VERSION, partial_path, settle_artefact, verify_artefact
 from consilience.core.files import read_json, write_json
 from consilience.core.hashing import content_id, file_sha256
 from consilience.core.progress import log
@@ -97,6 +97,8 @@ class Stages:
             return StageResult(name, None, None, "would run")
         key = stage_key(name, inputs)
         folder = self.out / f"{name}-{key}"
+        if not self.dry_run:
+            settle_artefact(folder)
         if (folder / MANIFEST).is_file():
             # A dry run promises not to work for long: it trusts the checksums that a real run verifies.
             manifest = read_json(folder / MANIFEST) if self.dry_run else verify_artefact(folder)

@@ -13,6 +13,7 @@ from consilience.core.artefacts import (
     finish_artefact,
     partial_path,
     read_manifest,
+    settle_artefact,
     verify_artefact,
 )
 from consilience.core.errors import BankIntegrityError, InputError, ResumeError
@@ -123,3 +124,24 @@ def test_a_missing_artefact_says_when_an_interrupted_run_is_there(tmp_path):
     begin_artefact(tmp_path / "bank", {"job": 1})
     with pytest.raises(InputError, match="interrupted run"):
         read_manifest(tmp_path / "bank")
+
+
+@pytest.mark.parametrize("moment", ["after the manifest", "after the plan", "after the sweep"])
+def test_a_kill_while_finishing_loses_nothing(tmp_path, moment):
+    whole, out = tmp_path / "whole", tmp_path / "bank"
+    make_artefact(whole)
+    work, _ = begin_artefact(out, {"job": 1})
+    (work / "data.bin").write_bytes(b"payload")
+    (work / MANIFEST).write_bytes((whole / MANIFEST).read_bytes())
+    if moment != "after the sweep":
+        (work / "scratch.tmp").write_bytes(b"not listed")
+    if moment != "after the manifest":
+        (work / "plan.json").unlink()
+    settle_artefact(out)
+    if moment == "after the manifest":
+        assert begin_artefact(out, {"job": 1}) == (work, True)
+        assert not (work / MANIFEST).exists()
+    else:
+        assert {p.name: p.read_bytes() for p in out.iterdir()} == {
+            p.name: p.read_bytes() for p in whole.iterdir() if p.name != TIMING
+        }
