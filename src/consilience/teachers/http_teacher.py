@@ -30,9 +30,10 @@ _TIMEOUT_SECONDS = 60.0
 class HttpTeacher:
     """An OpenAI-compatible embeddings endpoint.
 
-    Requests hold up to ``batch_rows`` texts and ``batch_characters`` characters. Rate limits (429), server errors (5xx) and
-    broken connections are tried again with exponential backoff and jitter, or when the server's ``Retry-After`` says. The
-    key comes from the environment variable ``key_env`` (default OPENAI_API_KEY); it is in no message and no identity.
+    Requests hold up to ``batch_rows`` texts and ``batch_characters`` characters. Rate limits (429), server errors
+    (5xx) and broken connections are tried again with exponential backoff and jitter, or when the server's
+    ``Retry-After`` says. The key comes from the environment variable ``key_env`` (default OPENAI_API_KEY); it is in
+    no message and no identity.
 
     Args:
         spec: backend "http"; the name is the URL, the option ``model`` names the model.
@@ -76,7 +77,7 @@ class HttpTeacher:
         self._sleep, self._clock = sleep, clock
         self._next_seconds = 0.0
         # Jitter alone draws from it: no vector depends on it.
-        self._jitter = random.Random()  # noqa: S311
+        self._jitter = random.Random()
         self._errors: type[Exception] = httpx.HTTPError
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -177,7 +178,7 @@ class HttpTeacher:
         if asked is not None:
             return min(asked, _LONGEST_WAIT_SECONDS)
         longest = min(_FIRST_WAIT_SECONDS * 2**attempt, _LONGEST_WAIT_SECONDS)
-        return longest * (0.5 + 0.5 * self._jitter.random())
+        return float(longest * (0.5 + 0.5 * self._jitter.random()))
 
     def _wait_for_turn(self) -> None:
         now = self._clock()

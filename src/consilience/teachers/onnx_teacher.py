@@ -31,9 +31,9 @@ _FALLBACK_MAX_LENGTH = 512
 class OnnxTeacher:
     """An ONNX graph that takes tokens.
 
-    Inputs are filled by name: ``input_ids``, ``attention_mask``, ``token_type_ids`` (zeros), ``position_ids``. The output
-    is the option ``output``, else the last 2-D float output (a pooled embedding), else the first 3-D float one with the
-    pooling ``pool`` (default mean).
+    Inputs are filled by name: ``input_ids``, ``attention_mask``, ``token_type_ids`` (zeros), ``position_ids``. The
+    output is the option ``output``, else the last 2-D float output (a pooled embedding), else the first 3-D float one
+    with the pooling ``pool`` (default mean).
 
     Args:
         spec: backend "onnx"; the name is a file, or a folder with ``model.onnx`` (or ``onnx/model.onnx``).
@@ -140,8 +140,8 @@ class OnnxTeacher:
         for item in self._session.get_inputs():
             if item.name not in known or item.type not in _INTEGERS:
                 raise TeacherError(
-                    f"teacher {self.name}: graph input {item.name!r} of type {item.type} can't be filled; known inputs are "
-                    f"{', '.join(known)} (integers). Export the model with those names"
+                    f"teacher {self.name}: graph input {item.name!r} of type {item.type} can't be filled; known inputs "
+                    f"are {', '.join(known)} (integers). Export the model with those names"
                 )
             inputs[item.name] = _INTEGERS[item.type]
         if "input_ids" not in inputs:
@@ -163,7 +163,8 @@ class OnnxTeacher:
             return deep[0].name, False
         shown = ", ".join(f"{item.name} {item.type} {item.shape}" for item in outputs)
         raise TeacherError(
-            f"teacher {self.name}: no 2-D or 3-D float output{f' named {wanted!r}' if wanted else ''}; the graph has {shown}"
+            f"teacher {self.name}: no 2-D or 3-D float output{f' named {wanted!r}' if wanted else ''};"
+            f" the graph has {shown}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Pretrained text models that Python packages carry: found by ``importlib.metadata``, pinned by sha256, none of their code run.
+"""Pretrained text models that Python packages carry: found by ``importlib.metadata``, pinned, none of their code run.
 
 The packages come with the extras ``packaged`` and ``packaged-large``.
 
@@ -246,7 +246,7 @@ def _verify(model: PackagedModel, path: Path, expected: str) -> None:
     found = file_sha256(path)
     if found != expected:
         raise TeacherError(
-            f"teacher packaged:{model.name}: {path.name} has sha256 {found[:12]}..., expected {expected[:12]}...: it is "
-            f"damaged or of another version. Run: pip install --force-reinstall 'consilience[{model.extra}]'"
+            f"teacher packaged:{model.name}: {path.name} has sha256 {found[:12]}..., expected {expected[:12]}...: it "
+            f"is damaged or of another version. Run: pip install --force-reinstall 'consilience[{model.extra}]'"
         )
     _verified.add(key)

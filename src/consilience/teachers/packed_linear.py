@@ -1,8 +1,8 @@
 """Linear layers with weights packed once for oneDNN, for inference on the CPU.
 
-``nn.Linear`` hands row-major weights to the BLAS at every call. oneDNN multiplies the same fp32 numbers from weights that
-were reordered once for the machine's vector width, and applies GELU to the product while it is in the cache. Measured
-on two AVX-512 cores: 8 to 15% more GEMM throughput at the sizes of small BERT models.
+``nn.Linear`` hands row-major weights to the BLAS at every call. oneDNN multiplies the same fp32 numbers from weights
+that were reordered once for the machine's vector width, and applies GELU to the product while it is in the cache.
+Measured on two AVX-512 cores: 8 to 15% more GEMM throughput at the sizes of small BERT models.
 """
 
 from __future__ import annotations

@@ -38,17 +38,17 @@ def pool_torch(states: torch.Tensor, lengths: torch.Tensor, pooling: str) -> tor
 def pool_numpy(states: NDArray[np.float32], lengths: NDArray[np.int64], pooling: str) -> NDArray[np.float32]:
     """Pool right-padded token states; like :func:`pool_torch`."""
     if pooling == "cls":
-        return states[:, 0].astype(np.float32)
+        return np.asarray(states[:, 0], dtype=np.float32)
     if pooling == "last":
-        return states[np.arange(len(states)), lengths - 1].astype(np.float32)
+        return np.asarray(states[np.arange(len(states)), lengths - 1], dtype=np.float32)
     padded = (np.arange(states.shape[1])[None, :] >= lengths[:, None])[..., None]
     if pooling == "max":
-        return np.where(padded, -np.inf, states).max(axis=1).astype(np.float32)
+        return np.asarray(np.where(padded, -np.inf, states).max(axis=1), dtype=np.float32)
     total = np.where(padded, 0, states).sum(axis=1, dtype=np.float32)
-    return (total / lengths[:, None]).astype(np.float32)
+    return np.asarray(total / lengths[:, None], dtype=np.float32)
 
 
 def normalise_rows(embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
     """Divide each row by its L2 norm; an all-zero row stays zero (and is refused later)."""
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return (embeddings / np.where(norms > 0, norms, 1)).astype(np.float32)
+    return np.asarray(embeddings / np.where(norms > 0, norms, 1), dtype=np.float32)

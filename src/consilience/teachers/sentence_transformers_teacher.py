@@ -1,4 +1,4 @@
-"""``st:`` teachers: models of sentence-transformers, loaded by the library and run on our fast path where that is the same."""
+"""``st:`` teachers: models of sentence-transformers, loaded by the library, run on our fast path where it agrees."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _LIBRARY_BATCH_ROWS = 32
 class SentenceTransformersTeacher:
     """A sentence-transformers model with all its modules and its default prompt.
 
-    A text Transformer module followed by any modules runs on :class:`TokenRunner`: tokenised once, sorted by token length,
-    with next to no padding. Models that this can't express (static embeddings, prompts left out of the pooling, chat
-    formats, ...), or for which it doesn't reproduce the library's vectors of a few probes, run through the library's
-    own ``encode``; ``fast`` tells which.
+    A text Transformer module followed by any modules runs on :class:`TokenRunner`: tokenised once, sorted by token
+    length, with next to no padding. Models that this can't express (static embeddings, prompts left out of the
+    pooling, chat formats, ...), or for which it doesn't reproduce the library's vectors of a few probes, run through
+    the library's own ``encode``; ``fast`` tells which.
 
     Args:
         spec: backend "st"; the name is a hub id or a folder.

@@ -34,7 +34,9 @@ _OPTIONS: dict[str, frozenset[str]] = {
     "onnx": frozenset({"prompt", "max_length", "batch_tokens", "normalise", "pool", "tokenizer", "output"}),
     "static": frozenset({"prompt", "max_length", "normalise", "tokenizer", "tensor", "special_tokens"}),
     "vectors": frozenset({"prompt", "max_length", "normalise", "vocabulary", "tokens", "lowercase", "unknown"}),
-    "packaged": frozenset({"prompt", "max_length", "batch_tokens", "normalise", "dtype", "device", "unknown"}),
+    "packaged": frozenset(
+        {"prompt", "max_length", "batch_tokens", "normalise", "dtype", "device", "tokens", "unknown"}
+    ),
     "http": frozenset(
         {
             "model",
@@ -79,7 +81,7 @@ _CHECKS: dict[str, Callable[[str], str | None]] = {
     "pool": _one_of(*POOLINGS),
     "dtype": _one_of(*DTYPES),
     "unknown": _one_of(*UNKNOWN_WORDS),
-    "tokens": _one_of("bert", "whitespace"),
+    "tokens": _one_of("words", "bert", "whitespace"),
     "normalise": _one_of("true", "false"),
     "lowercase": _one_of("true", "false"),
     "special_tokens": _one_of("true", "false"),

@@ -21,7 +21,7 @@ from consilience.teachers.tokenizer_files import find_tokenizer, load_tokenizer
 
 
 class StaticTeacher:
-    """A static table, or a model2vec folder (tensors ``embeddings``, ``weights``, ``mapping``; ``normalize`` of its config).
+    """A static table, or a model2vec folder (``embeddings``, ``weights``, ``mapping``; its config's ``normalize``).
 
     Special tokens aren't added (option ``special_tokens=true`` adds them). In model2vec folders unknown tokens are left
     out, as that library does.
@@ -63,8 +63,8 @@ class StaticTeacher:
         rows = len(self._mapping) if self._mapping is not None else len(self._table)
         if self._tokenizer.get_vocab_size(with_added_tokens=True) > rows:
             raise TeacherError(
-                f"teacher {self.name}: the tokenizer has {self._tokenizer.get_vocab_size()} tokens, the table {rows} rows. "
-                "They don't belong together; pass the right tokenizer=PATH"
+                f"teacher {self.name}: the tokenizer has {self._tokenizer.get_vocab_size()} tokens, the table {rows} "
+                "rows. They don't belong together; pass the right tokenizer=PATH"
             )
         self.dimensions = int(self._table.shape[1])
         self.parameters: int | None = int(self._table.size)

