@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import MANIFEST, TIMING, begin_artefact, finish_artefact, partial_path, read_manifest
+from consilience.core.artefacts import (
+    MANIFEST,
+    TIMING,
+    begin_artefact,
+    finish_artefact,
+    partial_path,
+    read_manifest,
+    settle_artefact,
+)
 from consilience.core.errors import FrameMismatchError, InputError
 from consilience.core.files import read_json, write_json
 from consilience.core.hashing import content_id
@@ -111,6 +119,7 @@ def distill(
     from consilience.students.text import build_student, load_student
     from consilience.students.tokenizer import pad_id, tokenizer_hash
     from consilience.training.loop import train
+    from consilience.training.processes import join_processes
     from consilience.training.settings import TrainingSettings
     from consilience.training.token_store import build_token_store
 
@@ -137,6 +146,7 @@ def distill(
     _require_same_rows(bank, identity.fingerprint, identity.rows)
     words = _tokenizer(tokenizer or DEFAULT_TOKENIZER, texts, vocab_size)
     sha256 = tokenizer_hash(words)
+    processes = join_processes()
     plan = {
         "kind": "student",
         "preset": name,
@@ -145,25 +155,25 @@ def distill(
         "target": bank.id,
         "tokenizer": sha256,
         "max_length": length,
-        "training": settings.identity(),
+        "training": {**settings.identity(), "processes": processes.num_processes},
     }
+    settle_artefact(folder)
     finished = _finished(folder, plan, overwrite=overwrite)
     if finished:
         log(f"{folder}: already done")
         return load_student(folder)
-    work, continued = begin_artefact(folder, plan, overwrite=overwrite)
-    if continued:
-        log(f"{work}: an interrupted run of this job is there")
-    store = build_token_store(
-        texts.batches(_READ_ROWS),
-        work / _TOKENS,
-        tokenizer=words,
-        tokenizer_sha256=sha256,
-        pad=pad_id(words),
-        max_length=length,
-        corpus_fingerprint=identity.fingerprint,
-        rows=identity.rows,
-    )
+    with processes.main_process_first():  # the others find its folder and its tokens
+        work, _ = begin_artefact(folder, plan, overwrite=overwrite and processes.is_main_process)
+        store = build_token_store(
+            texts.batches(_READ_ROWS),
+            work / _TOKENS,
+            tokenizer=words,
+            tokenizer_sha256=sha256,
+            pad=pad_id(words),
+            max_length=length,
+            corpus_fingerprint=identity.fingerprint,
+            rows=identity.rows,
+        )
     module = build_student(
         config if name == "custom" else name,
         vocab_size=words.get_vocab_size(),
@@ -172,7 +182,9 @@ def distill(
     )
     board = folder.with_name(folder.name + ".tensorboard") if tensorboard else None
     summary = train(module, store, bank, settings, work, began=began, tensorboard=board)
-    _write_student(folder, module.cpu(), words, plan, bank, summary, seconds=time.monotonic() - began)
+    if processes.is_main_process:
+        _write_student(folder, module.cpu(), words, plan, bank, summary, seconds=time.monotonic() - began)
+    processes.wait_for_everyone()
     return load_student(folder)
 
 

@@ -27,7 +27,7 @@ class BatchPlan:
 
     batch_rows: int
     seed: int
-    mega_batches: int = 64
+    mega_batches: int = 256
     multiple_of: int = 1
 
     def __post_init__(self) -> None:

@@ -89,8 +89,9 @@ def train(
             "to be measured. Give more rows"
         )
     trainer = _Trainer(student, store, targets, settings, work, began if began is not None else time.monotonic())
-    board = tensorboard if trainer.is_main else None
-    with TrainingLog(work, keep_bytes=trainer.position.log_bytes, tensorboard=board) as journal:
+    if not trainer.is_main:
+        return trainer.run(None)
+    with TrainingLog(work, keep_bytes=trainer.position.log_bytes, tensorboard=tensorboard) as journal:
         return trainer.run(journal)
 
 
@@ -125,7 +126,7 @@ class _Trainer:
         self.gauge_seconds = self.step_seconds = 0.0
         self.saved = time.monotonic()
 
-    def run(self, journal: TrainingLog) -> TrainingSummary:
+    def run(self, journal: TrainingLog | None) -> TrainingSummary:
         """Train to the end."""
         started, rows_before, steps_before = time.monotonic(), self.position.rows, self.position.step
         self.batches = self._batches_of(self.position.epoch)
@@ -146,7 +147,7 @@ class _Trainer:
                 if done < total and time.monotonic() - self.saved >= self.settings.checkpoint_seconds:
                     self._save(journal)
                 bar.advance(1, note=self._note(loss))
-        if self.is_main:
+        if journal is not None:
             journal.sync()
         return TrainingSummary(
             position=self.position,
@@ -157,7 +158,7 @@ class _Trainer:
             seconds=time.monotonic() - started,
         )
 
-    def _fix_total(self, journal: TrainingLog) -> None:
+    def _fix_total(self, journal: TrainingLog | None) -> None:
         """Decide the number of steps; with ``minutes``, by doing the first ones and timing them."""
         settings = self.settings
         if settings.steps is not None:
@@ -174,7 +175,7 @@ class _Trainer:
         if self.position.step:
             self._save(journal)  # from here on the total stands, whoever continues
 
-    def _measured_total(self, seconds: float, journal: TrainingLog) -> int:
+    def _measured_total(self, seconds: float, journal: TrainingLog | None) -> int:
         times: list[float] = []
         began = time.monotonic()
         with progress_bar("measure speed", WARM_STEPS + TIMED_STEPS) as bar:
@@ -183,7 +184,8 @@ class _Trainer:
                 loss = self._step(journal)
                 times.append(time.monotonic() - start)
                 bar.advance(1, note=self._note(loss))
-                if len(times) > 1 and time.monotonic() - began > TIMED_SHARE * seconds:
+                # Several processes must take the same number of steps, and their clocks differ.
+                if self.processes == 1 and len(times) > 1 and time.monotonic() - began > TIMED_SHARE * seconds:
                     break
         timed = times[min(WARM_STEPS, len(times) // 2) :]
         trained = sum(p.numel() for p in self.student.parameters() if p.requires_grad)
@@ -212,7 +214,7 @@ class _Trainer:
     def _batches_of(self, epoch: int) -> list[Rows]:
         return self.plan.epoch(self.store.lengths, self.training_rows, epoch)
 
-    def _step(self, journal: TrainingLog) -> float:
+    def _step(self, journal: TrainingLog | None) -> float:
         """Take one optimiser step; return its loss."""
         began = time.monotonic()
         at = self.position
@@ -272,7 +274,7 @@ class _Trainer:
         target = torch.from_numpy(np.asarray(self.targets[rows], dtype=np.float32)).to(self.device)
         return functional.normalize(target, dim=-1)
 
-    def _read_gauges(self, journal: TrainingLog) -> None:
+    def _read_gauges(self, journal: TrainingLog | None) -> None:
         began = time.monotonic()
         if self.is_main:
             self.student.eval()
@@ -286,15 +288,15 @@ class _Trainer:
         self.accelerator.wait_for_everyone()
         self.gauge_seconds = time.monotonic() - began
 
-    def _save(self, journal: TrainingLog) -> None:
-        if self.is_main:
+    def _save(self, journal: TrainingLog | None) -> None:
+        # Each process reads its own clock, so no process may wait for another here; only the main one writes.
+        if journal is not None:
             self.position = replace(self.position, log_bytes=journal.sync())
             save_checkpoint(self.work, self.position, self.student, self.optimizer)
-        self.accelerator.wait_for_everyone()
         self.saved = time.monotonic()
 
-    def _write(self, journal: TrainingLog, entry: dict[str, Any]) -> None:
-        if self.is_main:
+    def _write(self, journal: TrainingLog | None, entry: dict[str, Any]) -> None:
+        if journal is not None:
             journal.write(entry)
 
     def _note(self, loss: float) -> str:
