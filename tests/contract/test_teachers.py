@@ -125,7 +125,7 @@ def make_hf(folder: Path) -> str:
 def make_st(folder: Path) -> str:
     import torch
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
     make_hf(folder / "backbone")
     torch.manual_seed(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,19 +140,21 @@ class SentenceTransformersTeacher:
         return self._runner.encode([self.prompt + text for text in texts])
 
     def _make_runner(self, batch_tokens: int) -> TokenRunner | None:
-        from sentence_transformers.models import Pooling, Transformer
-
         modules = list(self._model)
         first, rest = modules[0], modules[1:]
+        # By name: where the classes are imported from changes between releases. A release whose Transformer lacks these
+        # attributes runs through the library.
+        backbone = getattr(first, "model", None)
         plain = (
-            type(first) is Transformer
-            and first.transformer_task == "feature-extraction"
-            and first.module_output_name == "token_embeddings"
-            and not first.processing_kwargs
-            and not getattr(first.model.config, "is_encoder_decoder", False)
+            _is_library_module(first, "Transformer")
+            and getattr(first, "transformer_task", None) == "feature-extraction"
+            and getattr(first, "module_output_name", None) == "token_embeddings"
+            and not getattr(first, "processing_kwargs", None)
+            and backbone is not None
+            and not getattr(backbone.config, "is_encoder_decoder", False)
             and first.tokenizer is not None
             and bool(rest)
-            and isinstance(rest[0], Pooling)
+            and _is_library_module(rest[0], "Pooling")
             and (rest[0].include_prompt or not self.prompt)
             and self._model.truncate_dim is None
         )
@@ -174,6 +175,11 @@ class SentenceTransformersTeacher:
         )
 
 
+def _is_library_module(module: object, name: str) -> bool:
+    kind = type(module)
+    return kind.__name__ == name and kind.__module__.split(".")[0] == "sentence_transformers"
+
+
 def _backbone(model: Any) -> Any:  # noqa: ANN401 - a SentenceTransformer
     return getattr(model[0], "model", None)
 
@@ -181,8 +187,3 @@ def _backbone(model: Any) -> Any:  # noqa: ANN401 - a SentenceTransformer
 def _max_length(model: Any) -> int | None:  # noqa: ANN401 - a SentenceTransformer
     limit = model.max_seq_length
     return int(limit) if limit is not None and limit < 1_000_000 else None
-
-
-def is_sentence_transformers_folder(path: Path) -> bool:
-    """Tell whether a folder is a saved sentence-transformers model."""
-    return (path / "modules.json").is_file()
