@@ -75,8 +75,9 @@ class TextStudent(nn.Module):
         else:
             weights = attention_mask.to(states.dtype).unsqueeze(-1)
             pooled = (states * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1.0)
-        # Lengths and losses in half precision lose digits that cosines near 1 need.
-        embedding = nn.functional.normalize(self.head(pooled).float(), dim=-1)
+        # Half precision lacks the digits that cosines near 1 need, and the head is cheap: one row a text.
+        with torch.autocast(pooled.device.type, enabled=False):
+            embedding = nn.functional.normalize(self.head(pooled.float()), dim=-1)
         return StudentOutput(states, embedding)
 
 

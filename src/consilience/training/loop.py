@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from numpy.typing import NDArray
 from torch.nn import functional
 
@@ -21,6 +23,7 @@ from consilience.training.batching import BatchPlan, Rows
 from consilience.training.checkpoint import Position, load_checkpoint, save_checkpoint
 from consilience.training.gauges import SMALLEST_CORPUS, read_gauges, split_held_out
 from consilience.training.journal import TrainingLog
+from consilience.training.precision import choose_precision
 from consilience.training.schedule import learning_rate
 from consilience.training.settings import WARMUP_STEPS, TrainingSettings
 from consilience.training.time_budget import TIMED_SHARE, TIMED_STEPS, WARM_STEPS, TimeBudget
@@ -108,17 +111,22 @@ class _Trainer:
         began: float,
     ) -> None:
         self.settings, self.store, self.targets, self.work, self.began = settings, store, targets, work, began
-        self.precision, self.accelerator = _accelerator(settings)
+        self.objective = compose_objective(settings.objective)
+        self.training_rows, self.held_out = split_held_out(len(store), seed=settings.seed)
+        state = PartialState()
+        self.plan = BatchPlan(settings.batch_rows, settings.seed, multiple_of=int(state.num_processes))
+        with state.main_process_first():  # the others read its choice
+            self.precision = choose_precision(
+                settings.precision, work, state.device, partial(self._probe, student.train())
+            )
+        self.accelerator = _accelerator(self.precision)
         self.is_main = bool(self.accelerator.is_main_process)
         self.processes, self.rank = int(self.accelerator.num_processes), int(self.accelerator.process_index)
         self.device = self.accelerator.device
         self.student = student.to(self.device).train()
-        self.objective = compose_objective(settings.objective)
         trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
         fused = self.device.type in ("cpu", "cuda")
         self.optimizer = torch.optim.Adam(trained, lr=settings.lr, weight_decay=0.0, fused=fused)
-        self.training_rows, self.held_out = split_held_out(len(store), seed=settings.seed)
-        self.plan = BatchPlan(settings.batch_rows, settings.seed, multiple_of=self.processes)
         self.position = load_checkpoint(work, student, self.optimizer) or Position()
         self.module = self.accelerator.prepare_model(student) if self.processes > 1 else student
         self.gauges: dict[str, float] = {}
@@ -210,6 +218,15 @@ class _Trainer:
         """Shorten the warm-up of short trainings; that of ``minutes`` has begun before the length was known."""
         if self.settings.minutes is None and self.position.total is not None:
             self.warmup = min(WARMUP_STEPS, self.position.total // 10)
+
+    def _probe(self, student: TextStudent) -> None:
+        """Pass one typical batch forward and backward, for a measurement; the student stays as it is."""
+        rows = self.training_rows[: self.settings.batch_rows]
+        ordered = rows[np.argsort(self.store.lengths[rows], kind="stable")]
+        ids, mask = self.store.gather(ordered[len(ordered) // 4 : -(len(ordered) // 4) or None])
+        tensors = torch.from_numpy(ids), None if mask is None else torch.from_numpy(mask)
+        student(*tensors).embedding.sum().backward()
+        student.zero_grad(set_to_none=True)
 
     def _batches_of(self, epoch: int) -> list[Rows]:
         return self.plan.epoch(self.store.lengths, self.training_rows, epoch)
@@ -306,14 +323,11 @@ class _Trainer:
         return f"loss {loss:.3f}  target cosine {cosine:.3f}  rank {rank:.1f}  {speed:.0f} rows/s"
 
 
-def _accelerator(settings: TrainingSettings) -> tuple[str, Any]:
-    """Return the precision chosen and accelerate's object for device, precision and processes."""
+def _accelerator(precision: str) -> Any:  # noqa: ANN401 - accelerate is untyped
+    """Return accelerate's object for device, precision and processes."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
 
     # Accelerate keeps the first precision of a process for good; a second training may have another.
     AcceleratorState._reset_state()
-    precision = settings.precision
-    if precision == "auto":
-        precision = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
-    return precision, Accelerator(mixed_precision="bf16" if precision == "bf16" else "no")
+    return Accelerator(mixed_precision="bf16" if precision == "bf16" else "no")
