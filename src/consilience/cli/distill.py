@@ -31,7 +31,7 @@ def command(
     objective: Annotated[str, typer.Option(help="composite, infonce, mimicry, consensus-mse, affinity or cosine.")] = (
         "composite"
     ),
-    precision: Annotated[str, typer.Option(help="fp32, bf16, or auto: the faster one by a measurement at the start.")] = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, bf16, or auto: the faster, measured.")] = "auto",
     column: Annotated[str | None, typer.Option(help="Column of the text; default 'text'.")] = None,
     where: Annotated[list[str] | None, typer.Option(help="Keep rows with COLUMN=VALUE; repeatable.")] = None,
     limit: Annotated[int | None, typer.Option(help="Use only so many rows.")] = None,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from consilience.core.errors import InputError, RecipeError
@@ -114,6 +114,22 @@ class ExportPart(_Part):
     formats: list[str] = Field(default_factory=lambda: ["sentence-transformers", "onnx"])
 
 
+class BarPart(_Part):
+    """``[[bars]]``: a number seen elsewhere, and how far the run's own may be from it."""
+
+    what: str
+    metric: str
+    seen: float | None = None
+    within: Annotated[float, Field(ge=0)] | None = None
+    at_least: float | None = None
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> BarPart:
+        if self.within is not None and (self.seen is None or self.at_least is not None):
+            raise ValueError("within needs seen and excludes at_least")
+        return self
+
+
 class Recipe(_Part):
     """A whole run."""
 
@@ -127,6 +143,7 @@ class Recipe(_Part):
     train: TrainPart
     evaluate: EvaluatePart = EvaluatePart()
     export: ExportPart = ExportPart()
+    bars: list[BarPart] = Field(default_factory=list)
 
 
 TABLES: dict[str, type[_Part]] = {
@@ -138,6 +155,7 @@ TABLES: dict[str, type[_Part]] = {
     "train": TrainPart,
     "evaluate": EvaluatePart,
     "export": ExportPart,
+    "bars": BarPart,
 }
 
 _EXPECTED = {
@@ -204,7 +222,7 @@ def _sound_parts(document: Mapping[str, Any]) -> dict[str, Any]:
     for table, model in TABLES.items():
         value = document.get(table, None if table in ("corpus", "teachers", "train") else {})
         try:
-            if table == "teachers":
+            if table in ("teachers", "bars"):
                 parts[table] = [_known_keys(model, item) for item in value or []]
             elif value is not None:
                 parts[table] = _known_keys(model, value)

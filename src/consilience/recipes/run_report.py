@@ -13,6 +13,7 @@ from consilience._version import __version__
 from consilience.core.artefacts import MANIFEST, SCHEMA_VERSION, TIMING
 from consilience.core.files import atomic_write, read_json, write_json
 from consilience.core.hashing import content_id, file_sha256
+from consilience.recipes.bars import judge_bars
 
 if TYPE_CHECKING:
     from consilience.recipes.recipe_file import Recipe
@@ -38,7 +39,7 @@ def collect_results(recipe: Recipe, made: MadeStages, stages: Sequence[StageResu
 
     evaluation = read_json(made.evaluation.path / "evaluation.json")
     measured = tasks_to_run(recipe)
-    return {
+    results: Json = {
         "name": recipe.name,
         "seed": recipe.seed,
         "command": command,
@@ -59,6 +60,7 @@ def collect_results(recipe: Recipe, made: MadeStages, stages: Sequence[StageResu
         "export": _export(recipe, made.export),
         "stages": [stage.to_json() for stage in stages],
     }
+    return {**results, "bars": judge_bars(recipe.bars, results)}
 
 
 def _manifest(stage: StageResult) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ def render_markdown(results: Json, *, plots: Mapping[str, str]) -> str:
     sections = [
         _summary(results),
         _evaluation(results, plots),
+        _bars(results),
         _comparisons(results),
         _geometry(results, plots),
         _teachers(results),
@@ -141,6 +142,28 @@ def _image(plots: Mapping[str, str], name: str) -> list[str]:
         "training": "Training curves",
     }
     return [f"![{titles[name]}]({plots[name]})"] if name in plots else []
+
+
+def _bars(results: Json) -> str:
+    bars = results.get("bars") or []
+    if not bars:
+        return ""
+    rows = [[bar["what"], _bar_value(bar["seen"]), _bar_value(bar["ours"]), _bar(bar), bar["verdict"]] for bar in bars]
+    return (
+        "### Bars\n\nNumbers that the recipe names, seen elsewhere and written down before the run, beside this "
+        f"run's.\n\n{markdown_table(['what', 'seen', 'ours', 'bar', 'verdict'], rows)}"
+    )
+
+
+def _bar_value(value: float | None) -> str:
+    """Format by size: scores with four decimals, ranks and rates with one."""
+    return "–" if value is None else f"{value:.4f}" if abs(value) < 2 else f"{value:,.1f}"
+
+
+def _bar(bar: Json) -> str:
+    if bar["at_least"] is not None:
+        return f"≥ {_bar_value(bar['at_least'])}"
+    return f"± {bar['within']:g}" if bar["within"] is not None else ""
 
 
 def _comparisons(results: Json) -> str:
