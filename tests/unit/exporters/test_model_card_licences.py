@@ -1,5 +1,6 @@
 import pytest
 
+from consilience.exporters.folder import find_teachers
 from consilience.exporters.licences import judge_licences, licence_class
 
 
@@ -42,3 +43,14 @@ def test_unknown_is_said_plainly(licences):
     verdict = judge_licences(licences)
     assert (verdict.metadata, verdict.strictest) == ("other", "unknown")
     assert "no licence is claimed" in verdict.statement
+
+
+@pytest.mark.parametrize(
+    ("identity", "shown"),
+    [
+        ({"backend": "http", "name": "https://host/v1/embeddings", "model": "m"}, "https://host/v1/embeddings"),
+        ({"backend": "mine", "name": "lengths"}, "mine:lengths"),  # an encoder given to the Python API
+    ],
+)
+def test_teachers_that_no_spec_names_are_listed_with_an_unknown_licence(identity, shown):
+    assert find_teachers({"target": {"teacher": identity}}) == {shown: None}
