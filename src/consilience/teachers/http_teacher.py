@@ -41,7 +41,8 @@ class HttpTeacher:
         clock: monotonic seconds, for the rate limit.
 
     Raises:
-        InputError: the option ``model`` is missing, or ``key_env`` names a variable that isn't set.
+        InputError: the option ``model`` is missing, ``key_env`` names a variable that isn't set, or the key can't be
+            sent.
         TeacherError: the endpoint refuses or answers something else.
         MissingExtraError: httpx isn't installed.
     """
@@ -63,6 +64,11 @@ class HttpTeacher:
         if variable is not None and not key:
             raise InputError(
                 f"teacher {self.name}: the environment variable {variable} isn't set. Set it to the API key"
+            )
+        if not (key.isascii() and key.isprintable()):
+            raise InputError(
+                f"teacher {self.name}: the key in {variable or 'OPENAI_API_KEY'} holds characters that no HTTP header "
+                "takes (a line break, a letter with an accent). Set the variable to the key alone"
             )
         self.prompt = spec.options.get("prompt", "")
         self.normalise = spec.flag("normalise", False)

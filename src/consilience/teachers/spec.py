@@ -210,7 +210,10 @@ def _options(spec: str, query: str) -> dict[str, str]:
 
 
 def _checked_url(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise TeacherError("teacher URL: it isn't a URL. Write https://HOST/v1/embeddings?model=NAME") from error
     if "@" in parts.netloc:
         # Not repeated in the message: it holds a password.
         raise InputError(

@@ -44,8 +44,12 @@ def read_word_table(path: Path, vocabulary: str | None, *, teacher: str) -> tupl
     words = _read_words(words_path, teacher)
     try:
         vectors = np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise TeacherError(f"teacher {teacher}: {path.name} isn't a .npy matrix of numbers: {error}") from error
+    except (ValueError, EOFError) as error:
+        raise TeacherError(
+            f"teacher {teacher}: {path.name} isn't a .npy matrix of numbers: {error}. Fetch it again"
+        ) from error
+    if not isinstance(vectors, np.ndarray):
+        raise TeacherError(f"teacher {teacher}: {path.name} is an .npz archive. Save its matrix with numpy.save")
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != len(words):
         raise TeacherError(
             f"teacher {teacher}: expected a float matrix of {len(words)} rows (one a word of {words_path.name}), "
@@ -69,7 +73,10 @@ def _read_words(path: Path, teacher: str) -> list[str]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path)
+        try:
+            table = pq.read_table(path)
+        except pa.ArrowInvalid as error:
+            raise TeacherError(f"teacher {teacher}: {path.name} isn't a parquet file. Fetch it again") from error
         texts = [name for name in table.column_names if pa.types.is_string(table.schema.field(name).type)]
         if len(texts) != 1:
             raise TeacherError(
@@ -97,6 +104,8 @@ def _read_text(path: Path, teacher: str) -> WordTable:
     for row, line in enumerate(body):
         parts = line.rstrip().rsplit(" ", width)  # from the right: a few words of GloVe files hold spaces
         try:
+            if len(parts) != width + 1:
+                raise ValueError
             vectors[row] = np.array(parts[1:], dtype=np.float32)
         except ValueError as error:
             number = row + (2 if declared else 1)

@@ -104,6 +104,14 @@ def test_named_variable_must_be_set(monkeypatch):
         HttpTeacher(parse_teacher_spec("http://h/v1"))
 
 
+@pytest.mark.parametrize("unsendable", ["sk-very-secret\n", "sk-very-secrét"])
+def test_a_key_that_no_header_takes_is_refused_unseen(monkeypatch, unsendable):
+    monkeypatch.setenv("OPENAI_API_KEY", unsendable)
+    with pytest.raises(InputError, match="OPENAI_API_KEY") as caught:
+        HttpTeacher(parse_teacher_spec("http://h/v1?model=m"))
+    assert "sk-very" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("data", "match"),
     [

@@ -93,6 +93,22 @@ def test_word_vector_text_forms_agree(tmp_path):
         load_teacher(f"vectors:{tmp_path}/bad.txt")
 
 
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ({"v.txt": b"cat 1 0\ndog 1\n"}, "line 2: expected a word and 2 numbers"),
+        ({"v.npy": b"", "v.txt": b"cat\n"}, "isn't a .npy matrix"),
+        ({"v.npy": b"PK\x05\x06" + bytes(18), "v.txt": b"cat\n"}, "npz archive"),
+        ({"v.npy": b"", "v.parquet": b"junk"}, "v.parquet isn't a parquet file"),
+    ],
+)
+def test_damaged_word_vectors_are_named(tmp_path, content, match):
+    for name, data in content.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(TeacherError, match=match):
+        load_teacher(f"vectors:{tmp_path / next(iter(content))}")
+
+
 def test_unknown_packaged_model_lists_the_known():
     with pytest.raises(TeacherError, match="all-MiniLM-L6-v2"):
         packaged.packaged_files("nope")

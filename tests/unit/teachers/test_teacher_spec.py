@@ -40,6 +40,7 @@ def test_overrides_win_and_none_is_not_given():
         ("hf:a?max_length", InputError, "no value"),
         ("hf:a?dtype=fp32&dtype=fp16", InputError, "twice"),
         ("https://user:secret@h/v1?model=x", InputError, "key_env"),
+        ("http://[secret/v1?model=x", TeacherError, "isn't a URL"),
     ],
 )
 def test_faults_are_named(text, error, match):
