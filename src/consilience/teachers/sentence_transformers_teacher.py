@@ -65,8 +65,11 @@ class SentenceTransformersTeacher:
                     local_files_only=folder is not None,
                     model_kwargs={"dtype": torch_dtype(spec.options.get("dtype"))},
                 )
-        except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
-            raise TeacherError(f"teacher st:{spec.name}: can't load it: {first_line(error)}") from error
+        except Exception as error:  # damaged files alone raise six classes without a common narrower base
+            raise TeacherError(
+                f"teacher st:{spec.name}: can't load it: {type(error).__name__}: {first_line(error)}. "
+                "Check the name, or fetch the model again"
+            ) from error
         model.eval()
         self.name = shown_name or spec.canonical()
         self.dtype = spec.options.get("dtype", "fp32")

@@ -53,8 +53,11 @@ class TransformersTeacher:
                 tokenizer = transformers.AutoTokenizer.from_pretrained(source, **shared)
                 dtype = torch_dtype(spec.options.get("dtype"))
                 model = transformers.AutoModel.from_pretrained(source, dtype=dtype, **shared)
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            raise TeacherError(f"teacher hf:{spec.name}: can't load it: {first_line(error)}") from error
+        except Exception as error:  # damaged files alone raise six classes without a common narrower base
+            raise TeacherError(
+                f"teacher hf:{spec.name}: can't load it: {type(error).__name__}: {first_line(error)}. "
+                "Check the name, or fetch the model again"
+            ) from error
         if getattr(model.config, "is_encoder_decoder", False):
             raise TeacherError(
                 f"teacher hf:{spec.name}: an encoder-decoder has no single token states. Use st: instead"

@@ -109,6 +109,22 @@ def test_damaged_word_vectors_are_named(tmp_path, content, match):
         load_teacher(f"vectors:{tmp_path / next(iter(content))}")
 
 
+@pytest.mark.parametrize("backend", ["st", "hf"])
+def test_damaged_weights_are_one_line(tmp_path, backend):
+    pytest.importorskip("sentence_transformers")
+    from tokenizers import Tokenizer, models
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(vocab_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    BertModel(config).save_pretrained(tmp_path)
+    Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1}, unk_token="[UNK]")).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:2000])
+    with pytest.raises(TeacherError, match=f"{backend}:.*can't load it: SafetensorError"):
+        load_teacher(f"{backend}:{tmp_path}")
+
+
 def test_unknown_packaged_model_lists_the_known():
     with pytest.raises(TeacherError, match="all-MiniLM-L6-v2"):
         packaged.packaged_files("nope")
