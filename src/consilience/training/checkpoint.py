@@ -67,8 +67,8 @@ def save_checkpoint(work: Path, position: Position, module: nn.Module, optimizer
     final = folder / f"step-{position.step:09d}"
     temporary = folder / f".{final.name}.tmp"
     with storage_errors(folder):
-        if temporary.exists():
-            shutil.rmtree(temporary)
+        for left in folder.glob(".step-*.tmp"):  # by a save that was killed: as large as a checkpoint
+            shutil.rmtree(left)
         temporary.mkdir(parents=True)
     tensors = {"random.cpu": torch.get_rng_state()}
     if torch.cuda.is_available():

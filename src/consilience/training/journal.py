@@ -60,7 +60,8 @@ class TrainingLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stream.close()
+        with storage_errors(self._path):  # what is still buffered is written now
+            self._stream.close()
         if self._board is not None:
             self._board.close()
 

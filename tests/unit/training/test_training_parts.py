@@ -1,16 +1,18 @@
 """Token store, schedule, checkpoints, gauges, budget, settings."""
 
 import math
+import resource
 
 import numpy as np
 import pytest
 import torch
 
-from consilience.core.errors import BankIntegrityError, CorpusError, InputError
+from consilience.core.errors import BankIntegrityError, CorpusError, InputError, StorageError
 from consilience.core.hashing import RowHasher
 from consilience.students.tokenizer import pad_id, train_tokenizer
 from consilience.training.checkpoint import Position, load_checkpoint, save_checkpoint
 from consilience.training.gauges import frame_gap, read_gauges, split_held_out
+from consilience.training.journal import TrainingLog
 from consilience.training.schedule import learning_rate
 from consilience.training.settings import TrainingSettings
 from consilience.training.time_budget import TimeBudget
@@ -183,3 +185,22 @@ def test_time_budget_leaves_room_for_gauges_and_writes():
 def test_impossible_settings_are_refused(fields, message):
     with pytest.raises(InputError, match=message):
         TrainingSettings(**fields)
+
+
+def test_a_disk_that_is_full_when_the_log_closes_is_a_storage_error(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"log\.jsonl"), TrainingLog(tmp_path, keep_bytes=0) as journal:
+            journal.write({"step": 1, "loss": 0.5})  # buffered: only closing writes it
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_what_a_killed_save_left_is_removed_by_the_next(tmp_path):
+    module = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(module.parameters())
+    left = tmp_path / "checkpoints" / ".step-000000003.tmp"
+    left.mkdir(parents=True)
+    save_checkpoint(tmp_path, Position(step=4, total=9), module, optimizer)
+    assert [path.name for path in left.parent.iterdir()] == ["step-000000004"]
