@@ -103,7 +103,7 @@ def render_card(
     verdict = judge_licences(teachers)
     student_id = str(manifest.get("id", "not stored"))
     sections = [
-        _metadata(verdict, teachers, _own_result(results, student_id), title),
+        _metadata(verdict, teachers, _own_result(results, student_id), title, formats),
         f"# {title}\n",
         f"A sentence embedding model of {parameters:,} parameters and {dimensions} dimensions, distilled by "
         f"Consilience from the agreement of {len(teachers) or 'its'} teacher{'' if len(teachers) == 1 else 's'}. "
@@ -128,19 +128,24 @@ def render_card(
 
 
 def _metadata(
-    verdict: LicenceVerdict, teachers: Mapping[str, str | None], own: Mapping[str, Any] | None, title: str
+    verdict: LicenceVerdict,
+    teachers: Mapping[str, str | None],
+    own: Mapping[str, Any] | None,
+    title: str,
+    formats: Sequence[str],
 ) -> str:
+    # No language: the corpus' isn't known.
+    library = "sentence-transformers" if "sentence-transformers" in formats else "onnx"
     lines = [
         "---",
-        "library_name: sentence-transformers",
+        f"library_name: {library}",
         "pipeline_tag: sentence-similarity",
-        "language: en",
         f"license: {verdict.metadata}",
     ]
     if verdict.metadata == "other":
         lines.append(f"license_name: {_quoted('bound-by-teachers-' + verdict.strictest.replace(' ', '-'))}")
-    lines += ["tags:", "- sentence-transformers", "- sentence-similarity", "- feature-extraction", "- distillation"]
-    lines.append("- consilience")
+    lines += ["tags:", *(f"- {name}" for name in formats)]
+    lines += ["- sentence-similarity", "- feature-extraction", "- distillation", "- consilience"]
     if teachers:
         lines.append("teachers:")
         lines += [f"- {_quoted(teacher)}" for teacher in teachers]

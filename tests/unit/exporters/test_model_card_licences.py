@@ -2,6 +2,7 @@ import pytest
 
 from consilience.exporters.folder import find_teachers
 from consilience.exporters.licences import judge_licences, licence_class
+from consilience.exporters.model_card import render_card
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,18 @@ def test_unknown_is_said_plainly(licences):
 )
 def test_teachers_that_no_spec_names_are_listed_with_an_unknown_licence(identity, shown):
     assert find_teachers({"target": {"teacher": identity}}) == {shown: None}
+
+
+@pytest.mark.parametrize(
+    ("formats", "library"), [(("onnx",), "onnx"), (("sentence-transformers", "onnx"), "sentence-transformers")]
+)
+def test_the_card_claims_the_library_that_loads_the_folder_and_no_language(formats, library):
+    card = render_card(
+        title="t", manifest={}, teachers={"a": "MIT"}, dimensions=2, parameters=3, max_length=4, padding=(0, "[PAD]"),
+        formats=formats, parity={"max_abs_difference": {}, "probe_texts": 1, "tolerance": 1e-4}, results=None,
+        command="c",
+    )  # fmt: skip
+    front = card.split("---\n")[1]
+    assert f"library_name: {library}\n" in front
+    assert ("- sentence-transformers\n" in front) == ("sentence-transformers" in formats)
+    assert "language" not in front
