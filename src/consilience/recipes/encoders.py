@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from consilience.core.artefacts import MANIFEST
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import read_json
 from consilience.teachers.spec import TeacherSpec
 
@@ -44,12 +44,16 @@ def open_encoder(model: str | Path, *, trust_remote_code: bool = False) -> Encod
         raise InputError(f"{path}: isn't a model that Consilience opens. Accepted: {_ACCEPTED}")
     if ":" in text:
         return _teacher(text, trust_remote_code)
-    from consilience.teachers.packaged import list_packaged
+    from consilience.teachers.packaged import find_packaged, list_packaged
 
-    packaged = list_packaged()
-    if text.lower() in {name.lower() for name in packaged}:
-        return _teacher(f"packaged:{text}", trust_remote_code)
-    raise InputError(f"{text}: no such file, folder or model. Accepted: {_ACCEPTED}; packaged: {', '.join(packaged)}")
+    try:
+        name = find_packaged(text).name  # in any case, or an alias
+    except TeacherError as error:
+        packaged = ", ".join(list_packaged())
+        raise InputError(
+            f"{text}: no such file, folder or model. Accepted: {_ACCEPTED}; packaged: {packaged}"
+        ) from error
+    return _teacher(f"packaged:{name}", trust_remote_code)
 
 
 def _open_folder(path: Path, trust_remote_code: bool) -> Encoder:

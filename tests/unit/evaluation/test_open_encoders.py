@@ -33,3 +33,8 @@ def test_packaged_teacher_by_spec_and_by_bare_name():
         encoder = open_encoder(name)
         assert isinstance(encoder, Encoder)
         assert encoder.dimensions == 384
+
+
+@pytest.mark.weights
+def test_packaged_teacher_by_alias_without_a_backend():
+    assert open_encoder("wordllama").dimensions == 256
