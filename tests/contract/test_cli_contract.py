@@ -1,5 +1,7 @@
 """What other programs rely on of the command line: verbs, help, start-up, exit codes, the generated page."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +62,45 @@ def test_a_missing_recipe_is_one_line_and_exit_code_2(tmp_path):
     assert done.stdout == ""
     assert done.stderr == f"consilience: error: {tmp_path}/none.toml: no such recipe. Check the path\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("embed",), "corpus"),
+        (("destil",), "destil"),
+        (("inspect", "x", "--nope"), "--nope"),
+        (("grammar", "abc", "--out", "x.txt"), "'N'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(words, expected):
+    done = consilience(*words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("consilience: error: ")
+    assert done.stderr.count("\n") == 1
+    assert expected in done.stderr
+    assert "--help" in done.stderr
+
+
+def test_a_refusal_of_the_operating_system_is_one_line_and_exit_code_2(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = consilience("run", str(tmp_path / "file" / "recipe.toml"))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"consilience: error: {tmp_path}/file/recipe.toml: Not a directory. ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_says_how_to_continue_and_exits_with_130(tmp_path):
+    fifo = tmp_path / "corpus.txt"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "consilience", "corpus", str(fifo)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with fifo.open("w"):  # opens when the command opens its end, then keeps it waiting
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "consilience: interrupted; run the same command again to continue\n"
 
 
 def test_the_command_lines_page_is_current():

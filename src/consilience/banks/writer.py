@@ -23,7 +23,7 @@ from consilience.banks.manifest import (
 )
 from consilience.banks.reader import Bank, open_bank
 from consilience.banks.rows import are_unit_rows, prepare_rows, preprocessing_constants
-from consilience.core.artefacts import PLAN, TIMING, begin_artefact, finish_artefact, partial_path
+from consilience.core.artefacts import PLAN, TIMING, begin_artefact, finish_artefact, partial_path, remove_artefact
 from consilience.core.errors import BankIntegrityError, InputError, ResumeError, ShapeError
 from consilience.core.files import atomic_write, read_json, write_json
 from consilience.core.hashing import file_sha256
@@ -87,8 +87,7 @@ class BankWriter:
         self._normalise = normalise
         if overwrite and _plan_of(partial_path(self.out)) == self.plan:
             overwrite = False
-            if self.out.is_dir():
-                shutil.rmtree(self.out)
+            remove_artefact(self.out)
         self.work, self.resumed = begin_artefact(self.out, self.plan, overwrite=overwrite)
         self._lock: int | None = _lock(self.work)
         for leftover in self.work.glob(".*.tmp"):  # of a killed writer
@@ -194,6 +193,8 @@ class BankWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and self._lock is not None and not self._journal.records:
+            shutil.rmtree(self.work, ignore_errors=True)  # nothing to continue from, so nothing is left behind
         self.close()
 
     def __del__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -21,6 +21,9 @@ from consilience.cli import (
     inspect,
     run,
 )
+
+_INTERRUPTED = 130
+_UsageError: Any = typer.BadParameter.__mro__[1]  # click's own; newer typers carry click inside
 
 app = typer.Typer(
     name="consilience",
@@ -60,14 +63,41 @@ def main() -> None:
     from consilience.core.errors import ConsilienceError
 
     try:
-        app(standalone_mode=True)
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+        if code == _INTERRUPTED:  # typer turns the signal into this code
+            raise KeyboardInterrupt
     except ConsilienceError as error:
-        sys.stderr.write(f"consilience: error: {error}\n")
-        sys.exit(2)
-    except KeyboardInterrupt:
+        _refuse(str(error))
+    except _UsageError as error:
+        _refuse_usage(error)
+    except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("consilience: interrupted; run the same command again to continue\n")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
     except BrokenPipeError:
         # The reader of our standard output (head, less) left; that's no fault of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if error.errno is None:  # a library's, not the operating system's
+            raise
+        where = f"{error.filename}: " if error.filename is not None else ""
+        _refuse(f"{where}{os.strerror(error.errno)}. Check the path, its permissions and the disk")
+    sys.exit(code or 0)
+
+
+def _refuse(message: str) -> NoReturn:
+    sys.stderr.write(f"consilience: error: {message}\n")
+    sys.exit(2)
+
+
+def _refuse_usage(error: Any) -> NoReturn:  # noqa: ANN401 - click's or typer's class
+    """Say in one line what is wrong with the command line; without any arguments, show the help."""
+    message = " ".join(error.format_message().split())
+    context = error.ctx
+    if context is None or not sys.argv[1:]:
+        error.show()
+        sys.exit(2)
+    verb = context.info_name if context.parent is not None else None
+    command = " ".join(word for word in ("consilience", verb, "--help") if word)
+    _refuse(f"{message}{'' if message.endswith(('.', '?')) else '.'} Run: {command}")

@@ -23,7 +23,13 @@ SCHEMA_VERSION = 1
 
 
 def partial_path(out: Path) -> Path:
-    """Return the folder in which the artefact ``out`` is being made."""
+    """Return the folder in which the artefact ``out`` is being made.
+
+    Raises:
+        InputError: ``out`` is ".", ".." or "/", which can't be the name of a new folder.
+    """
+    if out.name in ("", ".."):
+        raise InputError(f"{out}: expected the name of a new folder. Change --out")
     return out.with_name(out.name + ".partial")
 
 
@@ -39,14 +45,14 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
         The working folder, and whether it continues an interrupted run.
 
     Raises:
-        ResumeError: ``out`` exists, or its partial folder belongs to another job.
+        ResumeError: ``out`` exists and may not be overwritten, or its partial folder belongs to another job.
         StorageError: the folder can't be made.
     """
     work = partial_path(out)
     if overwrite:
-        for folder in (out, work):
-            if folder.is_dir():
-                shutil.rmtree(folder)
+        remove_artefact(out)
+        if work.is_dir():
+            shutil.rmtree(work)
     if out.exists():
         raise ResumeError(f"{out}: already exists. Choose another --out or pass --overwrite")
     if (work / PLAN).is_file():
@@ -64,6 +70,20 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
         work.mkdir(parents=True)
     write_json(work / PLAN, plan)
     return work, False
+
+
+def remove_artefact(out: Path) -> None:
+    """Remove what ``--overwrite`` may replace: an artefact, an empty folder, or nothing.
+
+    Raises:
+        ResumeError: ``out`` holds something else, which isn't ours to delete.
+    """
+    if not out.exists():
+        return
+    if not out.is_dir() or not ((out / MANIFEST).is_file() or not any(out.iterdir())):
+        raise ResumeError(f"{out}: isn't a Consilience artefact, so --overwrite won't delete it. Choose another --out")
+    with storage_errors(out):
+        shutil.rmtree(out)
 
 
 def finish_artefact(

@@ -12,7 +12,11 @@ from typing import IO, Any
 
 from consilience.core.errors import InputError, StorageError
 
-_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+_STORAGE_ERRNOS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),  # the disk
+    *(errno.EROFS, errno.EACCES, errno.EPERM),  # permission
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),  # the name
+}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.artefacts import begin_artefact, finish_artefact
-from consilience.core.files import atomic_write, read_json, write_json
+from consilience.core.files import atomic_write, read_json, storage_errors, write_json
 
 if TYPE_CHECKING:
     from consilience.recipes.recipe_file import Recipe, TeacherPart
@@ -76,7 +76,8 @@ def run(
     folder = Path(out) if out is not None else Path("runs") / checked.name
     stages = Stages(folder, dry_run=dry_run)
     if not dry_run:
-        folder.mkdir(parents=True, exist_ok=True)
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     # The folder isn't part of the command that is recorded: the same job elsewhere is the same job.
     command = shlex.join(["consilience", "run", Path(recipe).name, *(word for text in set for word in ("--set", text))])
     made = _run_stages(checked, stages, command)

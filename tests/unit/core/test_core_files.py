@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from consilience.core.artefacts import (
     settle_artefact,
     verify_artefact,
 )
-from consilience.core.errors import BankIntegrityError, InputError, ResumeError
+from consilience.core.errors import BankIntegrityError, InputError, ResumeError, StorageError
 from consilience.core.files import atomic_write, read_json, write_json
 
 
@@ -36,6 +37,39 @@ def test_atomic_write_leaves_the_old_file_when_the_block_fails(tmp_path):
         raise RuntimeError
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
+
+
+@pytest.mark.parametrize("made", ["folder", "file"])
+def test_overwrite_never_deletes_what_is_no_artefact(tmp_path, made):
+    out = tmp_path / "precious"
+    if made == "file":
+        out.write_text("thesis")
+    else:
+        out.mkdir()
+        (out / "thesis.txt").write_text("thesis")
+    with pytest.raises(ResumeError, match="isn't a Consilience artefact"):
+        begin_artefact(out, {"job": 1}, overwrite=True)
+    assert (out if made == "file" else out / "thesis.txt").read_text() == "thesis"
+
+
+def test_overwrite_replaces_an_artefact_and_an_empty_folder(tmp_path):
+    make_artefact(tmp_path / "bank")
+    (tmp_path / "empty").mkdir()
+    for name in ("bank", "empty"):
+        assert begin_artefact(tmp_path / name, {"job": 2}, overwrite=True)[0].is_dir()
+        assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("out", [".", "..", "/"])
+def test_a_folder_that_always_exists_is_no_output(out):
+    with pytest.raises(InputError, match="--out"):
+        begin_artefact(Path(out), {"job": 1}, overwrite=True)
+
+
+def test_an_output_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="Not a directory"):
+        begin_artefact(tmp_path / "file" / "bank", {"job": 1})
 
 
 def test_equal_values_are_equal_bytes(tmp_path):
