@@ -10,7 +10,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -205,7 +205,7 @@ def open_corpus(spec: CorpusSpec | str | Path | Sequence[str], **options: Any) -
 
     Args:
         spec: a spec, its path, or the rows themselves.
-        options: fields of :class:`CorpusSpec` that replace the spec's.
+        options: fields of :class:`CorpusSpec` that replace the spec's; one at its default counts as not given.
 
     Raises:
         CorpusError: nothing is there, the column is missing or isn't text, or a file is of no known kind.
@@ -220,7 +220,8 @@ def open_corpus(spec: CorpusSpec | str | Path | Sequence[str], **options: Any) -
         return _open_memory(spec, options)
     if not isinstance(spec, CorpusSpec):
         spec = CorpusSpec(path=str(spec))
-    spec = replace(spec, **options)
+    defaults = asdict(CorpusSpec(path=""))
+    spec = replace(spec, **{name: value for name, value in options.items() if value != defaults.get(name)})
     if spec.path == "-":
         return _open_standard_input(spec)
     if spec.path.startswith("hub:"):

@@ -10,6 +10,8 @@ import pytest
 import consilience
 from consilience.core.artefacts import partial_path
 from consilience.core.errors import ConsilienceError, CorpusError, InputError, ResumeError, TeacherError
+from consilience.corpora.fingerprint import fingerprint_corpus
+from consilience.corpora.text import CorpusSpec, open_corpus
 from consilience.recipes.embed import COMMAND, embed
 
 TEXTS = [f"{'very ' * (i % 5)}small cat number {i}" for i in range(23)]
@@ -89,6 +91,21 @@ def test_a_teacher_that_returns_no_directions_is_refused_and_no_bank_appears(tmp
     with pytest.raises(TeacherError, match="rows 5:10"):
         embed(TEXTS, teacher=LetterCounts(fail_at=2, fault=fault), out=tmp_path / "bank", shard_rows=5)
     assert not (tmp_path / "bank").exists()
+
+
+def test_a_teacher_refused_on_its_first_shard_leaves_nothing_behind(tmp_path):
+    with pytest.raises(TeacherError):
+        embed(TEXTS, teacher=LetterCounts(fail_at=1, fault=np.nan), out=tmp_path / "bank")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_corpus_spec_keeps_its_own_options_and_given_ones_win(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("caption,source\na cat,x\n" + "a dog,y\n" * 3 + ",y\n")
+    spec = CorpusSpec(str(path), column="caption", where={"source": "y"}, limit=4, on_fault="drop", max_characters=60)
+    bank = embed(spec, teacher=LetterCounts(), out=tmp_path / "bank")
+    assert bank.corpus_fingerprint == fingerprint_corpus(open_corpus(spec)).fingerprint
+    assert embed(spec, teacher=LetterCounts(), out=tmp_path / "two", limit=2).rows == 2
 
 
 @pytest.mark.parametrize("texts", [[], ["fine", ""], ["fine", "a\0b"], ["fine", "x" * 100_000]])
