@@ -46,13 +46,18 @@ class StsTask:
         """Check the columns' lengths.
 
         Raises:
-            InputError: the columns differ in length or there are fewer than three pairs.
+            InputError: the columns differ in length, there are fewer than three pairs, or all scores are equal.
         """
         lengths = (len(self.sentence1), len(self.sentence2), len(self.score))
         if len(set(lengths)) != 1:
             raise InputError(f"task {self.name}: columns of one length expected, got {lengths}. Check its source")
         if lengths[0] < 3:
             raise InputError(f"task {self.name}: at least 3 pairs are needed for a correlation, got {lengths[0]}")
+        if np.ptp(self.score) == 0:
+            raise InputError(
+                f"task {self.name} ({self.source}): gold scores that differ expected, all are {self.score[0]:g}. "
+                "Check the column score"
+            )
 
     def __len__(self) -> int:
         return len(self.score)
@@ -82,7 +87,7 @@ def read_sts_file(path: Path) -> StsTask:
     if missing:
         raise InputError(
             f"{path}: row 1: a header with the columns {', '.join(_COLUMNS)} expected, {', '.join(missing)} missing. "
-            "Use tab-separated values with a header"
+            "Use tab-separated values with a header, rows that end at LF, no byte-order mark"
         )
     first, second, gold = (header.index(column) for column in _COLUMNS)
     pairs: list[tuple[str, str]] = []

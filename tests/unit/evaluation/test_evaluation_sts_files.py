@@ -75,6 +75,9 @@ def test_faulty_files(tmp_path):
     write(tmp_path / "short.tsv", rows(2))
     with pytest.raises(InputError, match="at least 3 pairs"):
         read_sts_file(tmp_path / "short.tsv")
+    write(tmp_path / "flat.tsv", [f"a\tb {i}\t2.5\tx" for i in range(3)])
+    with pytest.raises(InputError, match=r"task flat \(file:flat\.tsv\).*all are 2\.5"):
+        read_sts_file(tmp_path / "flat.tsv")
 
 
 @pytest.mark.parametrize("inside", ["sts", ""])
