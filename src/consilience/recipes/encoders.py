@@ -40,7 +40,7 @@ def open_encoder(model: str | Path, *, trust_remote_code: bool = False) -> Encod
         return _open_folder(path, trust_remote_code)
     if path.is_file():
         if path.suffix == ".onnx":
-            return _open_onnx(path, trust_remote_code)
+            return _teacher(TeacherSpec("onnx", str(path), {}), trust_remote_code)
         raise InputError(f"{path}: isn't a model that Consilience opens. Accepted: {_ACCEPTED}")
     if ":" in text:
         return _teacher(text, trust_remote_code)
@@ -80,21 +80,8 @@ def _open_folder(path: Path, trust_remote_code: bool) -> Encoder:
 def _open_export(path: Path, trust_remote_code: bool) -> Encoder:
     if (path / "modules.json").is_file():
         return _teacher(TeacherSpec("st", str(path), {}), trust_remote_code)
-    return _open_onnx(path / "onnx" / "model.onnx", trust_remote_code)
-
-
-def _open_onnx(path: Path, trust_remote_code: bool) -> Encoder:
-    """Open an ONNX file with the tokenizer beside it or, as in an exported folder, one folder up."""
-    options: dict[str, str] = {}
-    for folder in (path.parent, path.parent.parent):
-        if (folder / "tokenizer.json").is_file():
-            options["tokenizer"] = str(folder / "tokenizer.json")
-            settings = folder / "tokenizer_config.json"
-            limit = read_json(settings).get("model_max_length") if settings.is_file() else None
-            if isinstance(limit, int) and 0 < limit < 1_000_000:  # "no limit" is written as a huge number
-                options["max_length"] = str(limit)
-            break
-    return _teacher(TeacherSpec("onnx", str(path), options), trust_remote_code)
+    # Its tokenizer and length limit lie one folder up, where the backend looks too.
+    return _teacher(TeacherSpec("onnx", str(path / "onnx" / "model.onnx"), {}), trust_remote_code)
 
 
 def _teacher(spec: str | TeacherSpec, trust_remote_code: bool) -> Encoder:

@@ -184,7 +184,8 @@ def _declared_max_length(tokenizer_path: Path, tokenizer: Any) -> int:  # noqa: 
     for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
         path = tokenizer_path.with_name(name)
         if path.is_file():
-            declared = read_json(path).get(key)
+            settings = read_json(path)
+            declared = settings.get(key) if isinstance(settings, dict) else None
             if isinstance(declared, int) and 0 < declared < 1_000_000:
                 return declared
     return int((tokenizer.truncation or {}).get("max_length", _FALLBACK_MAX_LENGTH))

@@ -4,6 +4,7 @@ from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.encoder import Encoder
 from consilience.core.errors import ConsilienceError, InputError
 from consilience.recipes.encoders import open_encoder
+from consilience.teachers.packaged import packaged_files
 
 
 def test_unknown_things_list_what_is_accepted(tmp_path):
@@ -24,6 +25,19 @@ def test_another_artefact_is_named(tmp_path):
 def test_unknown_backend():
     with pytest.raises(ConsilienceError):
         open_encoder("nonsense:thing")
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize(("settings", "limit"), [("[1]", 128), ('{"model_max_length": 64}', 64)])
+def test_onnx_file_with_a_tokenizer_one_folder_up(tmp_path, settings, limit):
+    pytest.importorskip("onnxruntime")
+    files = packaged_files("paraphrase-MiniLM-L3-v2")
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").symlink_to(files["model"])
+    (tmp_path / "tokenizer.json").symlink_to(files["tokenizer"])
+    (tmp_path / "tokenizer_config.json").write_text(settings, encoding="utf-8")
+    encoder = open_encoder(tmp_path / "onnx" / "model.onnx")
+    assert (encoder.dimensions, encoder.max_length) == (384, limit)
 
 
 @pytest.mark.weights
