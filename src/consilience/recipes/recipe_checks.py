@@ -84,6 +84,8 @@ def check_parts(parts: Mapping[str, Any]) -> list[str]:
         faults += _train_faults(parts["train"])
     if "evaluate" in parts:
         faults += _evaluate_faults(parts["evaluate"])
+    if parts.get("export", {}).get("formats") == []:
+        faults.append(f"export.formats: expected at least one of {', '.join(FORMATS)}")
     for i, name in enumerate(parts.get("export", {}).get("formats", [])):
         faults += _choice(f"export.formats[{i}]", name, FORMATS)
     return faults
@@ -110,6 +112,7 @@ def _corpus_faults(corpus: Mapping[str, Any]) -> list[str]:
 def _teacher_faults(teachers: Sequence[Mapping[str, Any]]) -> list[str]:
     faults = []
     seen: dict[str, int] = {}
+    same: dict[tuple[Any, ...], int] = {}
     for i, teacher in enumerate(teachers):
         name = teacher["name"]
         if name in seen:
@@ -118,6 +121,9 @@ def _teacher_faults(teachers: Sequence[Mapping[str, Any]]) -> list[str]:
         fault = _spec_fault(teacher)
         if fault:
             faults.append(f"teachers[{i}].spec: {fault}")
+        first = same.setdefault((teacher["spec"], teacher["prompt"], teacher["max_length"]), i)
+        if first != i:
+            faults.append(f"teachers[{i}].spec: {teacher['spec']} is also teachers[{first}]; use consensus.weights")
     return faults
 
 
@@ -127,7 +133,7 @@ def _spec_fault(teacher: Mapping[str, Any]) -> str | None:
         from consilience.teachers.spec import parse_teacher_spec
 
         try:
-            spec = parse_teacher_spec(teacher["spec"])
+            spec = parse_teacher_spec(teacher["spec"], prompt=teacher["prompt"], max_length=teacher["max_length"])
             if spec.backend == "packaged":
                 from consilience.teachers.packaged import packaged_files
 
@@ -156,8 +162,9 @@ def _name_faults(parts: Mapping[str, Any]) -> list[str]:
         faults += _choice(f"consensus.weights.{name}", name, names, noun="teacher")
     for i, name in enumerate(consensus["leave_out"]):
         faults += _choice(f"consensus.leave_out[{i}]", name, names, noun="teacher")
-    if names and set(names) <= set(consensus["leave_out"]):
-        faults.append("consensus.leave_out: leaves no teacher; keep at least one")
+    silent = {*consensus["leave_out"], *(name for name, weight in consensus["weights"].items() if weight == 0)}
+    if names and set(names) <= silent:
+        faults.append("consensus: leave_out and weights of 0 leave no teacher; keep at least one")
     return faults
 
 
@@ -174,15 +181,21 @@ def _student_faults(student: Mapping[str, Any]) -> list[str]:
     from consilience.students.presets import PRESETS, StudentConfig
 
     faults = []
+    config = PRESETS.get(student["preset"] or "mini")
     if student["preset"] is not None and student["shape"] is not None:
         faults.append("student: expected one of preset and shape, got both")
     if student["preset"] is not None:
         faults += _choice("student.preset", student["preset"], list(PRESETS))
     try:
         if student["shape"] is not None:
-            StudentConfig(**student["shape"])
+            config = StudentConfig(**student["shape"])
     except ConsilienceError as error:
         faults.append(f"student.shape: {error}")
+    length = student["max_length"]
+    if length is not None and config is not None and not 3 <= length <= config.max_positions:
+        faults.append(
+            f"student.max_length: expected 3 to {config.max_positions}, the student's positions, got {length}"
+        )
     return faults + _tokenizer_faults(student["tokenizer"])
 
 
@@ -198,6 +211,8 @@ def _tokenizer_faults(tokenizer: str | None) -> list[str]:
                 return [f"student.tokenizer: {tokenizer} has no tokenizer.json; choose another"]
         except ConsilienceError as error:
             return [f"student.tokenizer: {error}"]
+    elif tokenizer is not None and tokenizer.endswith(".json") and not Path(tokenizer).is_file():
+        return [f"student.tokenizer: {tokenizer}: no such file. Check the path"]
     return []
 
 
@@ -224,6 +239,12 @@ def _evaluate_faults(evaluate: Mapping[str, Any]) -> list[str]:
     if needs_data and not has_sts_data(evaluate["data"]):
         found = f"{evaluate['data']} has no sts/*.tsv" if evaluate["data"] else "required for the STS tasks and missing"
         faults.append(f"evaluate.data: {found}; name their folder, or set evaluate.missing_data to 'skip'")
+    folder = sts_folder(evaluate["data"])
+    if folder is not None:
+        wanted = REPORTED_TASKS if "sts" in evaluate["tasks"] else [t for t in evaluate["tasks"] if t in REPORTED_TASKS]
+        missing = [f"{name}.tsv" for name in wanted if not (folder / f"{name}.tsv").is_file()]
+        if missing:
+            faults.append(f"evaluate.data: {folder} lacks {', '.join(missing)}; add them or name fewer tasks")
     return faults
 
 

@@ -26,7 +26,7 @@ Positive = Annotated[float, Field(gt=0)]
 class _Part(BaseModel):
     """A table of the recipe: unknown keys and wrong types are faults."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class CorpusPart(_Part):
@@ -45,7 +45,7 @@ class TeacherPart(_Part):
     """``[[teachers]]``: one teacher; the first one is the reference unless ``[align]`` names another."""
 
     spec: str
-    name: str = ""
+    name: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f]*$")] = ""  # a part of the bank's folder name
     prompt: str | None = None
     max_length: Count | None = None
     dtype: Literal["fp16", "fp32"] = "fp16"
@@ -64,7 +64,7 @@ class AlignPart(_Part):
 class ConsensusPart(_Part):
     """``[consensus]``: weights per teacher name (1 when not named), and teachers to leave out."""
 
-    weights: dict[str, float] = Field(default_factory=dict)
+    weights: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     leave_out: list[str] = Field(default_factory=list)
 
 

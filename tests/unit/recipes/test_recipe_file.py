@@ -28,6 +28,8 @@ def folder(tmp_path):
     (tmp_path / "captions.txt").write_text("a cat\na dog\n")
     (tmp_path / "a.npy").write_bytes(b"x")
     (tmp_path / "b.npy").write_bytes(b"x")
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "sts12.tsv").write_text("sentence1\tsentence2\tscore\n")
     return tmp_path
 
 
@@ -79,7 +81,18 @@ def test_two_budgets_are_a_fault_and_so_is_none(folder):
         ("[train]", '[align]\nreference = "c"\n[train]', "align.reference: unknown teacher 'c'; known: a, b"),
         ("[train]", '[align]\nmethod = "whiten"\n[train]', "unknown value 'whiten'; did you mean whitened?"),
         ("[train]", "[consensus]\nweights = { aa = 1.0 }\n[train]", "consensus.weights.aa: unknown teacher"),
-        ("[train]", '[consensus]\nleave_out = ["a", "b"]\n[train]', "leaves no teacher"),
+        ("[train]", '[consensus]\nleave_out = ["a", "b"]\n[train]', "leave no teacher"),
+        ("[train]", '[consensus]\nleave_out = ["a"]\nweights = { b = 0.0 }\n[train]', "leave no teacher"),
+        ("[train]", "[consensus]\nweights = { b = -1.0 }\n[train]", "consensus.weights.b: input should be greater"),
+        ("[train]", "[consensus]\nweights = { b = inf }\n[train]", "consensus.weights.b: input should be a finite"),
+        ("[train]", "[align]\nshrinkage = nan\n[train]", "align.shrinkage"),
+        ("[train]", "[student]\nmax_length = 513\n[train]", "student.max_length: expected 3 to 512"),
+        ("[train]", '[student]\ntokenizer = "none.json"\n[train]', "student.tokenizer: none.json: no such file"),
+        ("[train]", "[export]\nformats = []\n[train]", "export.formats: expected at least one"),
+        ("[train]", '[evaluate]\ntasks = ["sts"]\ndata = "some"\n[train]', "lacks stsb-test.tsv, sick-r.tsv, sts13"),
+        ("npy:b.npy", "npy:a.npy", "is also teachers[0]; use consensus.weights"),
+        ("npy:b.npy", 'https://h/v1/embeddings?model=m"\nmax_length = 5 #', "unknown option 'max_length'"),
+        ('name = "b"', 'name = "../b"', "teachers[1].name: string should match pattern"),
         (
             "[train]",
             '[student]\npreset = "minni"\n[train]',
