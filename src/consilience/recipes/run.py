@@ -145,7 +145,7 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
     shape = None if recipe.student.shape is None else StudentConfig(**recipe.student.shape.model_dump())
     student = stages.stage(
         "distill",
-        _when(target, target=target.id, seed=recipe.seed, student=recipe.student.model_dump(), train=train),
+        _when(target, target=target.id, seed=recipe.seed, student=_student_content(recipe), train=train),
         lambda out: distill(
             **corpus_options(recipe, corpus),
             target=target.path,
@@ -219,6 +219,15 @@ def _teacher_content(teacher: TeacherPart) -> dict[str, Any]:
     return {"spec": teacher.spec}
 
 
+def _student_content(recipe: Recipe) -> dict[str, Any]:
+    """Return what a student is: its part of the recipe, a local tokenizer by its content."""
+    from consilience.recipes.stages import path_content
+
+    part = recipe.student.model_dump()
+    path = recipe.student.tokenizer
+    return part if path is None or not Path(path).exists() else {**part, "tokenizer": path_content(Path(path))}
+
+
 def _corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
     """Fingerprint and report the corpus; a grammar corpus is written first."""
     from consilience.corpora.fingerprint import fingerprint_corpus
@@ -228,10 +237,12 @@ def _corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
     options = recipe.corpus.model_dump(exclude={"grammar"})
     if recipe.corpus.grammar is not None:
         inputs: dict[str, Any] = {"grammar": recipe.corpus.grammar, "seed": recipe.seed}
+        if recipe.corpus.limit is not None:
+            inputs["limit"] = recipe.corpus.limit
     else:
         # The text's path is no part of its identity: the same rows elsewhere are the same corpus.
         inputs = {"corpus": fingerprint_corpus(open_corpus(CorpusSpec(**options))).to_json()}
-    inputs["tokenizer"] = recipe.student.tokenizer or DEFAULT_TOKENIZER
+    inputs["tokenizer"] = _student_content(recipe)["tokenizer"] or DEFAULT_TOKENIZER
     return stages.stage("corpus", inputs, lambda out: _make_corpus(recipe, inputs, out))
 
 
@@ -241,6 +252,7 @@ def _make_corpus(recipe: Recipe, plan: dict[str, Any], out: Path) -> None:
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import CorpusSpec, open_corpus
     from consilience.recipes.corpus import token_counter
+    from consilience.recipes.distill import DEFAULT_TOKENIZER
 
     work, _ = begin_artefact(out, plan)
     files = ["report.json"]
@@ -253,8 +265,9 @@ def _make_corpus(recipe: Recipe, plan: dict[str, Any], out: Path) -> None:
         corpus = open_corpus(CorpusSpec(**recipe.corpus.model_dump(exclude={"grammar"})))
     identity = fingerprint_corpus(corpus).to_json()
     # A tokenizer that is trained on the corpus doesn't exist yet, and a hub's isn't fetched for a count.
-    known = plan["tokenizer"].startswith("packaged:") or Path(plan["tokenizer"]).exists()
-    report = report_corpus(corpus, token_counter(plan["tokenizer"]) if known else None).to_json()
+    tokenizer = recipe.student.tokenizer or DEFAULT_TOKENIZER
+    known = tokenizer.startswith("packaged:") or Path(tokenizer).exists()
+    report = report_corpus(corpus, token_counter(tokenizer) if known else None).to_json()
     write_json(work / "report.json", {**report, "path": Path(report["path"]).name})
     finish_artefact(out, kind="corpus", manifest={"corpus": identity, "source": _source(recipe)}, files=files)
 

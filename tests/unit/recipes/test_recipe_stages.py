@@ -5,6 +5,8 @@ import pytest
 from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path
 from consilience.core.errors import BankIntegrityError
 from consilience.core.files import read_json
+from consilience.recipes.recipe_file import Recipe
+from consilience.recipes.run import _corpus_stage, _student_content
 from consilience.recipes.stages import Stages, path_content, stage_key
 
 
@@ -69,3 +71,25 @@ def test_path_content_follows_the_content(tmp_path):
     (tmp_path / "a" / "x.txt").write_text("2")
     assert path_content(tmp_path / "a") != before
     assert path_content(tmp_path / "a" / "x.txt") != path_content(tmp_path / "a")
+
+
+def test_a_local_tokenizer_enters_the_keys_by_content(tmp_path):
+    file = tmp_path / "tokenizer.json"
+    part = {"name": "x", "corpus": {"grammar": 1}, "teachers": [{"spec": "npy:a"}], "train": {"steps": 1}}
+    recipe = Recipe.model_validate({**part, "student": {"tokenizer": str(file)}})
+    seen = []
+    for content in ("one", "two", "one"):
+        file.write_text(content)
+        seen.append(_student_content(recipe))
+    assert seen[0] == seen[2] != seen[1]
+    assert str(tmp_path) not in str(seen)
+    assert _student_content(Recipe.model_validate(part)) == Recipe.model_validate(part).student.model_dump()
+
+
+def test_the_limit_of_a_grammar_corpus_enters_its_key(tmp_path):
+    part = {"name": "x", "teachers": [{"spec": "npy:a"}], "train": {"steps": 1}}
+    keys = {
+        _corpus_stage(Recipe.model_validate({**part, "corpus": corpus}), Stages(tmp_path, dry_run=True)).key
+        for corpus in ({"grammar": 9}, {"grammar": 9, "limit": 5}, {"grammar": 9, "limit": 6})
+    }
+    assert len(keys) == 3
