@@ -201,7 +201,7 @@ def read_jsonl(path: Path, label: str, column: str | None, where: Mapping[str, s
             continue
         try:
             value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # also a number of more digits than Python converts
             raise CorpusError(f"{label}: line {number}: isn't JSON ({error}). Give one JSON object a line") from error
         if not isinstance(value, dict):
             found = type(value).__name__

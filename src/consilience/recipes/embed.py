@@ -88,6 +88,7 @@ def embed(
     from consilience.corpora.text import open_corpus
 
     folder = Path(out)
+    settle_artefact(folder)
     rows = open_corpus(
         corpus,
         column=column,
@@ -110,7 +111,6 @@ def embed(
         log(f"{folder}: {bank.rows} rows x {bank.dimensions}, {dtype}, imported from {source.label}")
         return bank
 
-    settle_artefact(folder)
     encoder = _encoder(teacher, prompt, max_length, device, trust_remote_code)
     job = {
         "rows": identity["rows"],

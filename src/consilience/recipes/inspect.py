@@ -108,7 +108,7 @@ def _describe_npy(path: Path) -> dict[str, Any]:
     import numpy as np
 
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")
     except (ValueError, EOFError) as error:
         raise InputError(f"{path}: not a whole .npy file of numbers ({error}). Write it with numpy.save") from error
     return {"shape": list(array.shape), "dtype": str(array.dtype)}

@@ -127,6 +127,7 @@ def test_what_cannot_be_read_is_one_clear_error(tmp_path):
     cases = {
         "broken.parquet": (b"PAR1 nonsense", "can't be read as parquet"),
         "bad.jsonl": (b'{"text": "a"}\n{"text": \n', "line 2: isn't JSON"),
+        "digits.jsonl": (b'{"text": "a", "n": ' + b"9" * 5000 + b"}\n", "line 1: isn't JSON"),
         "array.json": (b'["a"]\n', "expected a JSON object, got list"),
         "number.jsonl": (b'{"text": 3}\n', "expected text, got int"),
         "image.txt": (b"\x89PNG\r\n\x1a\n" + bytes(100), "PNG image"),

@@ -146,6 +146,10 @@ def test_embeddings_that_exist_are_imported(tmp_path, capsys):
     again = embed(TEXTS, teacher=f"bank:{bank.path}", out=tmp_path / "again", dtype="fp32", shard_rows=3)
     assert again.frame == bank.frame
     assert "imported from" in capsys.readouterr().err
+    done = (bank.path / "shard-00000.safetensors").stat().st_mtime_ns
+    bank.path.rename(partial_path(bank.path))  # as after a kill just before the last step
+    bank = embed(TEXTS, teacher=f"npy:{tmp_path / 'x.npy'}", out=tmp_path / "bank", dtype="fp32")
+    assert (bank.path / "shard-00000.safetensors").stat().st_mtime_ns == done
     with pytest.raises(InputError, match="rows, the corpus 22"):
         embed(TEXTS[:-1], teacher=f"npy:{tmp_path / 'x.npy'}", out=tmp_path / "short")
     with pytest.raises(InputError, match="prompt don't apply"):

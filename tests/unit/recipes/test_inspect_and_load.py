@@ -125,6 +125,7 @@ def test_an_onnx_file_is_described(tmp_path):
     [
         ("x.txt", b"text", "consilience corpus"),
         ("x.npy", b"text", r"\.npy"),
+        ("x.npy", b"PK\x05\x06" + bytes(18), r"\.npy"),  # an empty zip, which numpy opens as an archive
         ("x.parquet", b"text", "parquet"),
         ("x.safetensors", b"text", "safetensors"),
         ("x.safetensors", (2**62).to_bytes(8, "little") + b"{}", "safetensors"),
