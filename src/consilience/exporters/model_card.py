@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from consilience.exporters.licences import LicenceVerdict, judge_licences
 
 _UNLISTED = {"kind", "schema_version", "files", "id", "job", "target.teacher", "target.extra"}
+
+# Of an absolute path: alone, after a spec's backend, or as the value of an option; a URL's "//" isn't one.
+_FOLDERS = re.compile(r"(^|[:=])/(?!/)[^?#&]*/")
 
 _USAGE_ST = """### sentence-transformers
 
@@ -205,8 +208,7 @@ def _flatten(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 def _cell(value: Any) -> str:  # noqa: ANN401 - any JSON value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if Path(text).is_absolute():
-        text = Path(text).name  # a card is public: no folders of the machine that made it
+    text = _FOLDERS.sub(r"\1", text)  # a card is public: no folders of the machine that made it
     return " ".join(text.split()).replace("|", "\\|")
 
 

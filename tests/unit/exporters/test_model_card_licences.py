@@ -57,16 +57,38 @@ def test_teachers_that_no_spec_names_are_listed_with_an_unknown_licence(identity
     assert find_teachers({"target": {"teacher": identity}}) == {shown: None}
 
 
+def make_card(formats=("onnx",), results=None):
+    return render_card(
+        title="t", manifest={}, teachers={"a": "MIT"}, dimensions=2, parameters=3, max_length=4, padding=(0, "[PAD]"),
+        formats=formats, parity={"max_abs_difference": {}, "probe_texts": 1, "tolerance": 1e-4}, results=results,
+        command="c",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("formats", "library"), [(("onnx",), "onnx"), (("sentence-transformers", "onnx"), "sentence-transformers")]
 )
 def test_the_card_claims_the_library_that_loads_the_folder_and_no_language(formats, library):
-    card = render_card(
-        title="t", manifest={}, teachers={"a": "MIT"}, dimensions=2, parameters=3, max_length=4, padding=(0, "[PAD]"),
-        formats=formats, parity={"max_abs_difference": {}, "probe_texts": 1, "tolerance": 1e-4}, results=None,
-        command="c",
-    )  # fmt: skip
+    card = make_card(formats=formats)
     front = card.split("---\n")[1]
     assert f"library_name: {library}\n" in front
     assert ("- sentence-transformers\n" in front) == ("sentence-transformers" in formats)
     assert "language" not in front
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        ("/secret/a/student", "student"),
+        ("st:/secret/a/model?max_length=9", "st:model?max_length=9"),
+        (
+            "onnx:/secret/a/m.onnx?tokenizer=/secret/b/tokenizer.json&output=y",
+            "onnx:m.onnx?tokenizer=tokenizer.json&output=y",
+        ),
+        ("https://host/v1/embeddings?model=a/b", "https://host/v1/embeddings?model=a/b"),
+        ("st:org/name", "st:org/name"),
+    ],
+)
+def test_results_name_models_without_this_machine_s_folders(model, shown):
+    entry = {"model": model, "tasks": {}, "mean": 0.5, "geometry": {}}
+    assert f"| task | `{shown}` |" in make_card(results={"models": [entry]})
