@@ -19,6 +19,7 @@ from consilience.teachers.token_runner import (
     TokenRunner,
     agrees_on_probes,
     check_local,
+    check_max_length,
     choose_device,
     count_parameters,
     drop_pooler,
@@ -79,6 +80,8 @@ class SentenceTransformersTeacher:
             prompt = model.prompts.get(model.default_prompt_name)
         self.prompt: str = prompt or ""
         if spec.integer("max_length") is not None:
+            if _backbone(model) is not None:
+                check_max_length(_backbone(model), spec.integer("max_length"), teacher=self.name)
             model.max_seq_length = spec.integer("max_length")
         self._model = model
         self._spec, self._folder = spec, folder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.errors import TeacherError
+from consilience.core.errors import InputError, TeacherError
 from consilience.teachers.batching import plan_batches
 from consilience.teachers.packed_linear import can_pack, pack_linears
 
@@ -155,6 +155,30 @@ def choose_device(name: str | None) -> str:
             f"device {name!r}: torch can't use it ({str(error).splitlines()[0]}). Try device=cpu"
         ) from error
     return name
+
+
+def first_position(config: Any) -> int:  # noqa: ANN401 - a transformers configuration
+    """Return the number of a text's first position: RoBERTa's family counts from the padding token's id + 1 on."""
+    late = getattr(config, "model_type", "") in {"roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl"}
+    return (getattr(config, "pad_token_id", None) or 0) + 1 if late else 0
+
+
+def check_max_length(model: torch.nn.Module, max_length: int | None, *, teacher: str) -> None:
+    """Refuse a length that a table of learned positions doesn't have; the model would fail at the first long text.
+
+    Raises:
+        InputError: ``max_length`` is above what the table allows.
+    """
+    import torch
+
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            longest = module.num_embeddings - first_position(model.config)
+            if max_length is not None and max_length > longest:
+                raise InputError(
+                    f"teacher {teacher}: expected max_length of at most {longest}, the positions that the model has "
+                    f"learned, got {max_length}. Lower it"
+                )
 
 
 @contextmanager

@@ -18,10 +18,12 @@ from consilience.teachers.spec import TeacherSpec
 from consilience.teachers.token_runner import (
     TokenRunner,
     check_local,
+    check_max_length,
     choose_device,
     count_parameters,
     drop_pooler,
     first_line,
+    first_position,
     quiet_loading,
     torch_dtype,
 )
@@ -65,6 +67,7 @@ class TransformersTeacher:
         drop_pooler(model)
         model.eval().to(device)
         self.name = spec.canonical()
+        check_max_length(model, spec.integer("max_length"), teacher=self.name)
         self.pooling = spec.options.get("pool", "mean")
         self.prompt = spec.options.get("prompt", "")
         self.normalise = spec.flag("normalise", False)
@@ -116,14 +119,5 @@ def model_max_length(tokenizer: Any, config: Any) -> int | None:  # noqa: ANN401
         limits.append(int(declared))
     positions = getattr(config, "max_position_embeddings", None)
     if isinstance(positions, int) and positions > 0:
-        # RoBERTa's family numbers positions from padding_idx + 1 on.
-        offset = getattr(config, "pad_token_id", None) or 0
-        starts_late = getattr(config, "model_type", "") in {
-            "roberta",
-            "xlm-roberta",
-            "camembert",
-            "mpnet",
-            "xlm-roberta-xl",
-        }
-        limits.append(positions - offset - 1 if starts_late else positions)
+        limits.append(positions - first_position(config))
     return min(limits) if limits else None

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.core.errors import MissingExtraError, TeacherError
+from consilience.core.errors import InputError, MissingExtraError, TeacherError
 from consilience.teachers import packaged
 from consilience.teachers.batching import plan_batches
 from consilience.teachers.joined_zip import extract_joined
@@ -109,16 +109,35 @@ def test_damaged_word_vectors_are_named(tmp_path, content, match):
         load_teacher(f"vectors:{tmp_path / next(iter(content))}")
 
 
+def write_transformer(folder):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import RobertaConfig, RobertaModel
+
+    config = RobertaConfig(
+        vocab_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+        max_position_embeddings=12, pad_token_id=1, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    RobertaModel(config).save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[PAD]": 1}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = '{"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "unk_token": "[UNK]"}'
+    (folder / "tokenizer_config.json").write_text(settings)
+
+
+@pytest.mark.parametrize("backend", ["st", "hf"])
+def test_a_length_beyond_the_learned_positions_is_refused(tmp_path, backend):
+    pytest.importorskip("sentence_transformers")
+    write_transformer(tmp_path)
+    with pytest.raises(InputError, match=r"at most 10, .* got 11"):
+        load_teacher(f"{backend}:{tmp_path}?max_length=11&device=cpu")
+    assert load_teacher(f"{backend}:{tmp_path}?max_length=10&device=cpu").encode(["cat " * 99]).shape == (1, 8)
+
+
 @pytest.mark.parametrize("backend", ["st", "hf"])
 def test_damaged_weights_are_one_line(tmp_path, backend):
     pytest.importorskip("sentence_transformers")
-    from tokenizers import Tokenizer, models
-    from transformers import BertConfig, BertModel
-
-    config = BertConfig(vocab_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    BertModel(config).save_pretrained(tmp_path)
-    Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1}, unk_token="[UNK]")).save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    write_transformer(tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:2000])
     with pytest.raises(TeacherError, match=f"{backend}:.*can't load it: SafetensorError"):
