@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.artefacts import MANIFEST, PLAN, begin_artefact, finish_artefact, settle_artefact
-from consilience.core.errors import ConsilienceError, InputError
+from consilience.core.errors import InputError
 from consilience.core.files import atomic_write
 from consilience.exporters.huggingface import write_backbone, write_tokenizer
 from consilience.exporters.model_card import render_card
@@ -135,11 +135,11 @@ def find_teachers(manifest: Mapping[str, Any]) -> dict[str, str | None]:
         backend, name = entry["backend"], entry["name"]
         # A card is public: a model that was read from this machine's disk is named without its folder.
         shown = Path(name).name if Path(name).is_absolute() else name
-        try:
-            licence = teacher_licence(f"{backend}:{name}")
-        except ConsilienceError:  # an endpoint, or an encoder of a person's own: no spec names it without its options
-            licence = None
-        found[name if backend == "http" else f"{backend}:{shown}"] = licence
+        # An identity names a local model without its folder, so a folder of that name here may be another model's.
+        known = backend == "packaged" or Path(name).is_absolute()
+        found[name if backend == "http" else f"{backend}:{shown}"] = (
+            teacher_licence(f"{backend}:{name}") if known else None
+        )
     return found
 
 

@@ -92,3 +92,12 @@ def test_the_card_claims_the_library_that_loads_the_folder_and_no_language(forma
 def test_results_name_models_without_this_machine_s_folders(model, shown):
     entry = {"model": model, "tasks": {}, "mean": 0.5, "geometry": {}}
     assert f"| task | `{shown}` |" in make_card(results={"models": [entry]})
+
+
+def test_a_folder_of_the_same_name_lends_no_licence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
+    assert find_teachers({"target": {"teacher": {"backend": "st", "name": "model"}}}) == {"st:model": None}
+    packaged = {"backend": "packaged", "name": "glove-6b-50d"}
+    assert find_teachers({"target": {"teacher": packaged}}) == {"packaged:glove-6b-50d": "PDDL-1.0"}
