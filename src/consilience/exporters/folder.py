@@ -136,10 +136,8 @@ def find_teachers(manifest: Mapping[str, Any]) -> dict[str, str | None]:
         # A card is public: a model that was read from this machine's disk is named without its folder.
         shown = Path(name).name if Path(name).is_absolute() else name
         # An identity names a local model without its folder, so a folder of that name here may be another model's.
-        known = backend == "packaged" or Path(name).is_absolute()
-        found[name if backend == "http" else f"{backend}:{shown}"] = (
-            teacher_licence(f"{backend}:{name}") if known else None
-        )
+        licence = teacher_licence(f"packaged:{name}") if backend == "packaged" else None
+        found[name if backend == "http" else f"{backend}:{shown}"] = licence
     return found
 
 
