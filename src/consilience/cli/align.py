@@ -66,8 +66,9 @@ def _shrinkage(text: str) -> float | Literal["ledoit-wolf"]:
 
 
 def _show(frames: FrameSet) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from consilience.cli.tables import table_console
 
     manifest: dict[str, Any] = frames.manifest
     rows = manifest["rows"]
@@ -98,7 +99,7 @@ def _show(frames: FrameSet) -> None:
             r["verdict"],
         )
         notes += [f"{entry['label']}: {reason}" for reason in r["reasons"]]
-    console = Console()
+    console = table_console(table)
     console.print(table)
     for note in notes:
         console.print(note, markup=False, highlight=False)

@@ -76,8 +76,9 @@ def _weights(options: list[str]) -> dict[str, float]:
 
 
 def _show(bank: Bank) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from consilience.cli.tables import table_console
 
     report: dict[str, Any] = bank.manifest["extra"]["report"]
     sample = report["sample"]
@@ -106,7 +107,7 @@ def _show(bank: Bank) -> None:
             f"{entry['agreement']['mean']:.3f}",
             f"{others['mean']:.3f}" if others else "",
         )
-    console = Console()
+    console = table_console(table)
     console.print(table)
     norm = report["centroid_norm"]
     console.print(

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from consilience.evaluation.result import EvaluationResult
 
 
@@ -60,10 +58,10 @@ def command(
 
 
 def _print_tables(result: EvaluationResult) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(file=sys.stdout)
+    from consilience.cli.tables import table_console
+
     scores = Table(title="Spearman of cosine [95% bootstrap interval]", title_justify="left")
     scores.add_column("task")
     for model in result.models:
@@ -89,14 +87,16 @@ def _print_tables(result: EvaluationResult) -> None:
         "parameters", *("unknown" if model.parameters is None else f"{model.parameters:,}" for model in result.models)
     )
     scores.add_row("sentences/s", *(f"{model.sentences_per_second:,.0f}" for model in result.models))
-    console.print(scores)
+    table_console(scores, most=24 * (len(result.models) + 1)).print(scores)
     sys.stdout.write(f"Geometry on {result.models[0].geometry['sample']}.\n")
     if result.comparisons:
-        _print_comparisons(console, result)
+        _print_comparisons(result)
 
 
-def _print_comparisons(console: Console, result: EvaluationResult) -> None:
+def _print_comparisons(result: EvaluationResult) -> None:
     from rich.table import Table
+
+    from consilience.cli.tables import table_console
 
     table = Table(title="Paired comparisons (same pairs resampled for both)", title_justify="left")
     for column in ("first", "second", "task"):
@@ -111,7 +111,7 @@ def _print_comparisons(console: Console, result: EvaluationResult) -> None:
             _interval(pair.difference, pair.low, pair.high, sign="+"),
             f"{pair.p_value:.3f}",
         )
-    console.print(table)
+    table_console(table, most=120).print(table)
 
 
 def _interval(score: float, low: float, high: float, *, sign: str = "") -> str:

@@ -44,12 +44,12 @@ def progress_bar(description: str, total: float | None, *, done: int = 0) -> Ite
     from rich.progress import Progress as RichProgress
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with RichProgress(*columns, console=Console(stderr=True)) as bars:
         task = bars.add_task(description, total=total, completed=done, note="")
