@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.artefacts import begin_artefact, finish_artefact
+from consilience.core.artefacts import MANIFEST, begin_artefact, finish_artefact
+from consilience.core.errors import ResumeError
 from consilience.core.files import atomic_write, read_json, storage_errors, write_json
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def run(
 
     Raises:
         RecipeError: the recipe has faults; all are listed and nothing was started.
+        ResumeError: ``out`` is another artefact's folder.
         ConsilienceError: a stage refused its input; finished stages are kept.
     """
     from consilience.recipes.recipe_file import load_recipe
@@ -74,6 +76,7 @@ def run(
 
     checked = load_recipe(recipe, settings=set)
     folder = Path(out) if out is not None else Path("runs") / checked.name
+    _require_run_folder(folder)
     stages = Stages(folder, dry_run=dry_run)
     if not dry_run:
         with storage_errors(folder):
@@ -88,6 +91,15 @@ def run(
     results = collect_results(checked, made, stages.results, command=command)
     write_report(folder, results)
     return RunResult(folder, stages.results, results)
+
+
+def _require_run_folder(folder: Path) -> None:
+    """Refuse another artefact's folder: the run's manifest would replace its own."""
+    if (folder / MANIFEST).is_file():
+        found = read_json(folder / MANIFEST)
+        kind = found.get("kind") if isinstance(found, dict) else None
+        if kind != "run":
+            raise ResumeError(f"{folder}: expected a run's folder or a new one, found a {kind}. Choose another --out")
 
 
 @dataclass(frozen=True)

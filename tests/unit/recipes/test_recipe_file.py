@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from consilience.core.errors import InputError, RecipeError
+from consilience.core.errors import InputError, RecipeError, ResumeError
 from consilience.recipes.recipe_file import load_recipe
+from consilience.recipes.run import run
 
 ROOT = Path(__file__).parents[3]
 GOOD = """
@@ -130,6 +131,17 @@ def test_settings_are_checked_like_the_file(folder):
     assert load(folder, GOOD, settings=["train.minutes=0.5"]).train.minutes == 0.5
     faults = faults_of(folder, GOOD, settings=["train.minuts=5", "nonsense", "teachers.7.name=x"])
     assert len(faults) == 3
+
+
+def test_a_run_into_another_artefacts_folder_is_refused(folder):
+    (folder / "recipe.toml").write_text(GOOD)
+    bank = folder / "bank"
+    bank.mkdir()
+    (bank / "manifest.json").write_text('{"kind": "bank"}')
+    for dry in (True, False):
+        with pytest.raises(ResumeError, match="found a bank"):
+            run(folder / "recipe.toml", out=bank, dry_run=dry)
+    assert (bank / "manifest.json").read_text() == '{"kind": "bank"}'
 
 
 def test_a_missing_recipe_and_broken_toml_are_input_errors(tmp_path):
