@@ -353,7 +353,12 @@ def read_hub(name: str, split: str, column: str | None, where: Mapping[str, str]
             yield number, text or ""
         else:
             yield number, None
-        number, row = number + 1, next(rows, None)
+        try:
+            number, row = number + 1, next(rows, None)
+        except Exception as error:  # as above: the connection broke off
+            raise CorpusError(
+                f"{label}: reading stopped after row {number} ({error}). Run the same command again"
+            ) from error
 
 
 def read_file(

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import sys
+import types
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -173,3 +174,16 @@ def test_spec_options_are_checked():
             CorpusSpec(path="x", **options)
     with pytest.raises(CorpusError, match="row 2: expected text"):
         open_corpus(["a", 3])
+
+
+def test_a_hub_that_breaks_off_is_one_clear_error(monkeypatch):
+    def rows():
+        yield {"text": "a"}
+        yield {"text": "b"}
+        raise ConnectionError("reset by peer")
+
+    library = types.ModuleType("datasets")
+    library.load_dataset = lambda name, split, streaming: rows()
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    with pytest.raises(CorpusError, match=r"hub:owner/name:train: reading stopped after row 2 \(reset by peer\)"):
+        list(open_corpus("hub:owner/name"))
