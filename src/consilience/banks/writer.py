@@ -85,6 +85,8 @@ class BankWriter:
         self._dtype: DTypeName = dtype
         self._dimensions = dimensions
         self._normalise = normalise
+        if overwrite and partial_path(self.out).is_dir():
+            os.close(_lock(partial_path(self.out)))  # another process' work in progress isn't discarded
         if overwrite and _plan_of(partial_path(self.out)) == self.plan:
             overwrite = False
             remove_artefact(self.out)

@@ -228,6 +228,13 @@ def test_two_writers_of_one_bank_do_not_mix(tmp_path):
     BankWriter(tmp_path / "bank", **options(9)).close()
 
 
+def test_overwrite_does_not_discard_what_another_process_is_writing(tmp_path):
+    with BankWriter(tmp_path / "bank", **options(9)) as writer:
+        with pytest.raises(ResumeError, match="another process"):
+            BankWriter(tmp_path / "bank", **options(9, teacher={"other": 1}), overwrite=True)
+        assert writer.work.is_dir()
+
+
 def test_overwrite_discards_another_job_and_continues_this_one(tmp_path):
     x = random_rows(11)
     with BankWriter(tmp_path / "bank", **options(11)) as writer:
