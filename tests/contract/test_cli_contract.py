@@ -1,5 +1,6 @@
 """What other programs rely on of the command line: verbs, help, start-up, exit codes, the generated page."""
 
+import json
 import os
 import signal
 import subprocess
@@ -101,6 +102,17 @@ def test_an_interrupt_says_how_to_continue_and_exits_with_130(tmp_path):
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said == "consilience: interrupted; run the same command again to continue\n"
+
+
+def test_names_outside_the_terminals_encoding_are_printed_escaped(tmp_path):
+    path = tmp_path / "café.npy"
+    path.write_bytes(
+        b"\x93NUMPY\x01\x00F\x00{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2), }".ljust(80) + b"\n"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = consilience("inspect", str(path), "--json", env=environment)
+    assert json.loads(done.stdout)["path"] == str(path)
+    assert "caf\\xe9" in consilience("inspect", str(path), env=environment).stdout
 
 
 def test_the_command_lines_page_is_current():

@@ -49,7 +49,7 @@ def command(
     if as_json:
         import json
 
-        sys.stdout.write(json.dumps({"path": str(frames.path), **frames.manifest}, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps({"path": str(frames.path), **frames.manifest}) + "\n")
     else:
         _show(frames)
 

@@ -55,7 +55,7 @@ def command(
             "frame": bank.frame,
             **bank.manifest["extra"],
         }
-        sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(facts) + "\n")
     else:
         _show(bank)
 

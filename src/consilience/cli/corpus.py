@@ -62,7 +62,7 @@ def command(
         body = report.to_json()
         if comparison is not None:
             body["comparison"] = comparison.to_json()
-        sys.stdout.write(dumps(body, ensure_ascii=True) + "\n")
+        sys.stdout.write(dumps(body) + "\n")
         return
     from rich.console import Console
 

@@ -75,4 +75,4 @@ def command(
         **choices,
     )
     if json:
-        sys.stdout.write(dumps(trained.manifest, ensure_ascii=True) + "\n")
+        sys.stdout.write(dumps(trained.manifest) + "\n")

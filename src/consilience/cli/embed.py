@@ -91,7 +91,7 @@ def command(
             "teacher": bank.teacher,
             "corpus": bank.manifest["corpus"],
         }
-        sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(facts) + "\n")
 
 
 def _conditions(pairs: list[str]) -> dict[str, str]:

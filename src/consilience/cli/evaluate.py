@@ -52,7 +52,7 @@ def command(
         command=shlex.join(["consilience", *sys.argv[1:]]),
     )
     if as_json:
-        sys.stdout.write(json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(result.to_json(), allow_nan=False) + "\n")
     else:
         _print_tables(result)
 

@@ -39,7 +39,7 @@ def command(
         overwrite=overwrite,
     )
     if as_json:
-        sys.stdout.write(json.dumps(manifest, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(manifest) + "\n")
         return
     parity = manifest["parity"]["max_abs_difference"]
     sys.stdout.write(f"{out}: {manifest['id']}, {manifest['parameters']:,} parameters, {manifest['dimensions']} d\n")

@@ -26,7 +26,7 @@ def command(
 
     facts = inspect(path, verify=not no_verify)
     if as_json:
-        sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(facts) + "\n")
         return
     for name, value in facts.items():
         _write(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated, Any, NoReturn
@@ -62,6 +63,8 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from consilience.core.errors import ConsilienceError
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks is no reason to fail
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()

@@ -34,7 +34,7 @@ def command(
 
     result = run(recipe, set=set_ or (), out=out, dry_run=dry_run)
     if json_:
-        sys.stdout.write(json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(result.to_json(), allow_nan=False) + "\n")
     elif dry_run:
         sys.stdout.write(_stage_table(result))
     else:
