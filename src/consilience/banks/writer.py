@@ -24,7 +24,7 @@ from consilience.banks.manifest import (
 from consilience.banks.reader import Bank, open_bank
 from consilience.banks.rows import are_unit_rows, prepare_rows, preprocessing_constants
 from consilience.core.artefacts import PLAN, TIMING, begin_artefact, finish_artefact, partial_path, remove_artefact
-from consilience.core.errors import BankIntegrityError, InputError, ResumeError, ShapeError
+from consilience.core.errors import BankIntegrityError, ConsilienceError, InputError, ResumeError, ShapeError
 from consilience.core.files import atomic_write, read_json, write_json
 from consilience.core.hashing import file_sha256
 
@@ -195,7 +195,7 @@ class BankWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._lock is not None and not self._journal.records:
+        if isinstance(error, ConsilienceError) and self._lock is not None and not self._journal.records:
             shutil.rmtree(self.work, ignore_errors=True)  # nothing to continue from, so nothing is left behind
         self.close()
 
