@@ -3,6 +3,7 @@
 import json
 import time
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,24 @@ def test_divergence_is_one_clear_error(captions, bank, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
+def test_a_killed_attempt_is_counted(captions, bank, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def die(*_, **__):
+        raise Killed
+
+    out = tmp_path / "s"
+    monkeypatch.setattr("consilience.students.text.build_student", die)
+    with pytest.raises(Killed):
+        consilience.distill(captions, target=bank, out=out, steps=1, precision="fp32", **OPTIONS)
+    monkeypatch.undo()
+    consilience.distill(captions, target=bank, out=out, steps=1, precision="fp32", **OPTIONS)
+    seconds = [attempt["seconds"] for attempt in json.loads((out / "timing.json").read_text())["attempts"]]
+    assert seconds[0] is None
+    assert seconds[1] > 0
+
+
 def test_minutes_end_in_time(captions, bank, tmp_path):
     began = time.monotonic()
     student = consilience.distill(captions, target=bank, out=tmp_path / "s", minutes=0.15, **OPTIONS)
@@ -113,6 +132,19 @@ def test_bfloat16_trains_too(captions, bank, tmp_path):
     student = consilience.distill(captions, target=bank, out=tmp_path / "s", steps=3, precision="bf16", **OPTIONS)
     assert student.manifest["training"]["precision"] == "bf16"
     assert all(p.dtype == torch.float32 for p in student.module.parameters())
+
+
+def test_dropout_depends_on_the_seed_alone(captions, bank, tmp_path):
+    options = {**OPTIONS, "student": replace(TINY, dropout=0.3), "steps": 2, "precision": "fp32"}
+    weights = []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        student = consilience.distill(captions, target=bank, out=tmp_path / f"s{state}", **options)
+        drawn = torch.rand(1)
+        torch.manual_seed(state)
+        assert torch.equal(torch.rand(1), drawn)  # the caller's draws go on as if nothing had been drawn
+        weights.append(student.manifest["files"]["model.safetensors"])
+    assert weights[0] == weights[1]
 
 
 def test_tensorboard_is_written_beside_the_student(captions, bank, tmp_path):

@@ -165,6 +165,8 @@ def distill(
         return load_student(folder)
     with processes.main_process_first():  # the others find its folder and its tokens
         work, _ = begin_artefact(folder, plan, overwrite=overwrite and processes.is_main_process)
+        if processes.is_main_process:
+            _write_attempts(work, [*_read_attempts(work), {"seconds": None, "rows_per_second": None}])
         store = build_token_store(
             texts.batches(_READ_ROWS),
             work / _TOKENS,
@@ -237,6 +239,14 @@ def _finished(folder: Path, plan: Mapping[str, Any], *, overwrite: bool) -> bool
     return manifest["kind"] == "student" and manifest.get("job") == content_id(plan)
 
 
+def _read_attempts(work: Path) -> list[dict[str, Any]]:
+    return list(read_json(work / TIMING)["attempts"]) if (work / TIMING).is_file() else []
+
+
+def _write_attempts(work: Path, attempts: list[dict[str, Any]]) -> None:
+    write_json(work / TIMING, {"attempts": attempts})
+
+
 def _write_student(
     folder: Path,
     module: Any,  # noqa: ANN401 - a TextStudent; torch isn't imported by this module
@@ -254,9 +264,9 @@ def _write_student(
     work = partial_path(folder)
     files = save_student_files(module, words, work, max_length=plan["max_length"])
     position = summary.position
-    attempts = read_json(work / TIMING)["attempts"] if (work / TIMING).is_file() else []
-    attempts.append({"seconds": round(seconds, 3), "rows_per_second": summary.rows_per_second})
-    write_json(work / TIMING, {"attempts": attempts})
+    # Attempts that were killed keep the empty entry of their start.
+    last = {"seconds": round(seconds, 3), "rows_per_second": summary.rows_per_second}
+    _write_attempts(work, [*_read_attempts(work)[:-1], last])
     finish_artefact(
         folder,
         kind="student",

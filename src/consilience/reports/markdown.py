@@ -289,7 +289,7 @@ def _training(results: Json, plots: Mapping[str, str]) -> str:
     budget = next((f"{key} {done[key]:g}" for key in ("steps", "epochs", "minutes") if done.get(key) is not None), "–")
     config = manifest["config"]
     attempts = timing.get("attempts", [])
-    speeds = [attempt["rows_per_second"] for attempt in attempts if attempt["rows_per_second"]]
+    last = attempts[-1] if attempts else {"seconds": None, "rows_per_second": None}
     facts = [
         (
             "student",
@@ -306,8 +306,8 @@ def _training(results: Json, plots: Mapping[str, str]) -> str:
         ("texts seen", number(done["rows_seen"])),
         ("tokens seen", number(done["tokens_seen"])),
         ("padding fraction", f"{done['padding']:.2%}"),
-        ("texts/s", number(float(speeds[-1]), 0) if speeds else "–"),
-        ("seconds", number(float(sum(attempt["seconds"] for attempt in attempts)), 1) if attempts else "–"),
+        ("texts/s", number(last["rows_per_second"], 0)),
+        ("seconds" if len(attempts) < 2 else "seconds of the last attempt", number(last["seconds"], 1)),
         ("attempts", number(len(attempts))),
     ]
     measured = sorted(manifest["gauges"].items(), key=lambda item: _natural(item[0]))

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from consilience.core.errors import ConsilienceError, InputError
 from consilience.core.progress import log, progress_bar
+from consilience.core.seeds import seed_from_name
 from consilience.objectives.composition import compose_objective
 from consilience.students.text import TextStudent, encode_ids
 from consilience.training.batching import BatchPlan, Rows
@@ -91,11 +92,14 @@ def train(
             f"distill: expected a corpus of at least {SMALLEST_CORPUS} rows, got {len(store)}: a tenth is held out "
             "to be measured. Give more rows"
         )
-    trainer = _Trainer(student, store, targets, settings, work, began if began is not None else time.monotonic())
-    if not trainer.is_main:
-        return trainer.run(None)
-    with TrainingLog(work, keep_bytes=trainer.position.log_bytes, tensorboard=tensorboard) as journal:
-        return trainer.run(journal)
+    began = time.monotonic() if began is None else began
+    # Dropout draws from torch's global state, which is seeded here; the caller's is as before afterwards.
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        trainer = _Trainer(student, store, targets, settings, work, began)
+        if not trainer.is_main:
+            return trainer.run(None)
+        with TrainingLog(work, keep_bytes=trainer.position.log_bytes, tensorboard=tensorboard) as journal:
+            return trainer.run(journal)
 
 
 class _Trainer:
@@ -127,7 +131,9 @@ class _Trainer:
         trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
         fused = self.device.type in ("cpu", "cuda")
         self.optimizer = torch.optim.Adam(trained, lr=settings.lr, weight_decay=0.0, fused=fused)
+        torch.manual_seed(seed_from_name(f"dropout/{self.rank}", settings.seed))
         self.position = load_checkpoint(work, student, self.optimizer) or Position()
+        self.rows_before = self.position.rows
         self.module = self.accelerator.prepare_model(student) if self.processes > 1 else student
         self.gauges: dict[str, float] = {}
         self.warmup = WARMUP_STEPS
@@ -136,7 +142,7 @@ class _Trainer:
 
     def run(self, journal: TrainingLog | None) -> TrainingSummary:
         """Train to the end."""
-        started, rows_before, steps_before = time.monotonic(), self.position.rows, self.position.step
+        started, steps_before = time.monotonic(), self.position.step
         self.batches = self._batches_of(self.position.epoch)
         if steps_before:
             log(f"distill: continuing at step {steps_before} of {self.position.total}")
@@ -162,7 +168,7 @@ class _Trainer:
             gauges=self.gauges,
             held_out_rows=len(self.held_out),
             precision=self.precision,
-            rows_per_second=(self.position.rows - rows_before) / self.step_seconds if self.step_seconds else None,
+            rows_per_second=self._rows_per_second(),
             seconds=time.monotonic() - started,
         )
 
@@ -316,8 +322,12 @@ class _Trainer:
         if journal is not None:
             journal.write(entry)
 
+    def _rows_per_second(self) -> float | None:
+        """Return the speed of this attempt's steps, or None before the first."""
+        return (self.position.rows - self.rows_before) / self.step_seconds if self.step_seconds else None
+
     def _note(self, loss: float) -> str:
-        speed = self.position.rows / self.step_seconds if self.step_seconds else 0.0
+        speed = self._rows_per_second() or 0.0
         cosine = self.gauges.get("target_cosine", float("nan"))
         rank = self.gauges.get("effective_rank", float("nan"))
         return f"loss {loss:.3f}  target cosine {cosine:.3f}  rank {rank:.1f}  {speed:.0f} rows/s"
