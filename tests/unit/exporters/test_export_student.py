@@ -212,8 +212,13 @@ def test_existing_folder_unknown_format_and_overwrite(student, tmp_path):
     with pytest.raises(InputError, match="formats among"):
         export_student(student, tmp_path / "y", formats=("gguf",), teachers={})
     assert not (tmp_path / "y").exists()
-    export_student(student, out, formats=("onnx",), teachers={}, overwrite=True)
-    assert not (out / "mine").exists()
+    with pytest.raises(ResumeError, match="won't delete it"):
+        export_student(student, out, formats=("onnx",), teachers={}, overwrite=True)
+    assert (out / "mine").exists()
+    mine = tmp_path / "mine"
+    for overwrite in (False, True):
+        export_student(student, mine, formats=("sentence-transformers",), teachers={}, overwrite=overwrite)
+    assert verify_artefact(mine)["formats"] == ["sentence-transformers"]
 
 
 def test_parity_fails_on_a_changed_weight_and_leaves_nothing(student, tmp_path, monkeypatch):
