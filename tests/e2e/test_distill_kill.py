@@ -53,6 +53,7 @@ def start(folder, out):
         "--checkpoint-seconds", "0.2",
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment["CONSILIENCE_CACHE"] = str(folder / "cache")
     return subprocess.Popen(
         [sys.executable, "-m", "consilience", *arguments],
         env=environment,

@@ -6,12 +6,12 @@ import hashlib
 import io
 import os
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from consilience.core.cache import cache_folder
 from consilience.core.errors import TeacherError
 from consilience.core.files import storage_errors
 from consilience.core.hashing import content_id
@@ -19,18 +19,6 @@ from consilience.core.hashing import content_id
 _CHUNK_BYTES = 1 << 20
 # Assumed: far above any pinned model, so that a forged archive can't fill the disk.
 _MOST_BYTES = 8 << 30
-
-
-def cache_folder() -> Path:
-    """Return the platform's cache folder for Consilience; the variable CONSILIENCE_CACHE overrides it."""
-    chosen = os.environ.get("CONSILIENCE_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "consilience"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", str(Path.home() / "AppData" / "Local"))) / "consilience" / "Cache"
-    return Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "consilience"
 
 
 def extract_joined(parts: Sequence[Path], name: str, wanted: Mapping[str, str]) -> Path:

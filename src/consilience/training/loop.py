@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from consilience.core.errors import ConsilienceError, InputError
+from consilience.core.hashing import content_id
 from consilience.core.progress import log, progress_bar
 from consilience.core.seeds import seed_from_name
 from consilience.objectives.composition import compose_objective
@@ -121,7 +122,7 @@ class _Trainer:
         self.plan = BatchPlan(settings.batch_rows, settings.seed, multiple_of=int(state.num_processes))
         with state.main_process_first():  # the others read its choice
             self.precision = choose_precision(
-                settings.precision, work, state.device, partial(self._probe, student.train())
+                settings.precision, work, state.device, self._shape(student), partial(self._probe, student.train())
             )
         self.accelerator = _accelerator(self.precision)
         self.is_main = bool(self.accelerator.is_main_process)
@@ -224,6 +225,11 @@ class _Trainer:
         """Shorten the warm-up of short trainings; that of ``minutes`` has begun before the length was known."""
         if self.settings.minutes is None and self.position.total is not None:
             self.warmup = min(WARMUP_STEPS, self.position.total // 10)
+
+    def _shape(self, student: TextStudent) -> dict[str, Any]:
+        """Return what a step's speed depends on besides the machine."""
+        weights = [list(parameter.shape) for parameter in student.parameters() if parameter.requires_grad]
+        return {"weights": content_id(weights), "batch_rows": self.settings.batch_rows}
 
     def _probe(self, student: TextStudent) -> None:
         """Pass one typical batch forward and backward, for a measurement; the student stays as it is."""

@@ -10,7 +10,13 @@ import torch
 from consilience.core.files import read_json
 from consilience.training.precision import FILE, choose_precision
 
+SHAPE = {"layers": 1}
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "cache"))
 
 
 def step_that_is(half_seconds, full_seconds):
@@ -24,13 +30,23 @@ def step_that_is(half_seconds, full_seconds):
     ("half", "full", "expected"), [(0.002, 0.01, "bf16"), (0.01, 0.002, "fp32"), (0.01, 0.01, "fp32")]
 )
 def test_the_faster_one_wins_by_a_margin(tmp_path, half, full, expected):
-    assert choose_precision("auto", tmp_path, CPU, step_that_is(half, full)) == expected
+    assert choose_precision("auto", tmp_path, CPU, SHAPE, step_that_is(half, full)) == expected
     assert read_json(tmp_path / FILE)["precision"] == expected
 
 
-def test_the_first_choice_stands_when_the_training_continues(tmp_path):
-    first = choose_precision("auto", tmp_path, CPU, step_that_is(0.002, 0.01))
-    assert choose_precision("auto", tmp_path, CPU, step_that_is(0.01, 0.002)) == first == "bf16"
+@pytest.mark.parametrize("same_folder", [True, False], ids=["continued", "another run on this machine"])
+def test_the_first_choice_stands(tmp_path, same_folder):
+    first, second = tmp_path / "first", tmp_path / ("first" if same_folder else "second")
+    first.mkdir()
+    second.mkdir(exist_ok=True)
+    assert choose_precision("auto", first, CPU, SHAPE, step_that_is(0.002, 0.01)) == "bf16"
+    assert choose_precision("auto", second, CPU, SHAPE, step_that_is(0.01, 0.002)) == "bf16"
+
+
+def test_another_shape_is_measured_anew(tmp_path):
+    for name, shape, half, expected in (("a", {"layers": 1}, 0.002, "bf16"), ("b", {"layers": 2}, 0.02, "fp32")):
+        (tmp_path / name).mkdir()
+        assert choose_precision("auto", tmp_path / name, CPU, shape, step_that_is(half, 0.01)) == expected
 
 
 @pytest.mark.parametrize("asked", ["fp32", "bf16"])
@@ -38,4 +54,4 @@ def test_what_the_person_asked_for_is_not_measured(tmp_path, asked):
     def step():
         raise AssertionError
 
-    assert choose_precision(asked, tmp_path, CPU, step) == asked
+    assert choose_precision(asked, tmp_path, CPU, SHAPE, step) == asked
