@@ -87,8 +87,8 @@ def distill(
             bert-base-uncased's WordPiece when not given.
         vocab_size: of a trained tokenizer.
         objective: name of the composition of loss terms.
-        precision: "fp32", "bf16", or "auto": on a CPU the faster one, measured once a machine and kept, on a GPU bf16 where
-            it has it.
+        precision: "fp32", "bf16", or "auto": on a CPU the faster one, measured once a machine and kept; on a GPU bf16
+            where it has it.
         column: column of the text, where the corpus has columns.
         where: keep rows whose columns equal these values.
         limit: use only the first rows.
