@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from consilience.recipes.export import export
     from consilience.recipes.inspect import inspect
     from consilience.recipes.load import load
+    from consilience.recipes.rotate import rotate
     from consilience.recipes.run import run
 
-_VERBS = ("align", "consensus", "distill", "embed", "evaluate", "export", "inspect", "load", "run")
+_VERBS = ("align", "consensus", "distill", "embed", "evaluate", "export", "inspect", "load", "rotate", "run")
 
 __all__ = [
     "__version__",
@@ -34,6 +35,7 @@ __all__ = [
     "export",
     "inspect",
     "load",
+    "rotate",
     "run",
 ]
 

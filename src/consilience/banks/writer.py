@@ -23,9 +23,9 @@ from consilience.banks.manifest import (
 )
 from consilience.banks.reader import Bank, open_bank
 from consilience.banks.rows import are_unit_rows, prepare_rows, preprocessing_constants
-from consilience.core.artefacts import PLAN, TIMING, begin_artefact, finish_artefact, partial_path, remove_artefact
+from consilience.core.artefacts import TIMING, begin_artefact, finish_artefact, partial_path
 from consilience.core.errors import BankIntegrityError, ConsilienceError, InputError, ResumeError, ShapeError
-from consilience.core.files import atomic_write, read_json, write_json
+from consilience.core.files import atomic_write, write_json
 from consilience.core.hashing import file_sha256
 
 
@@ -87,9 +87,6 @@ class BankWriter:
         self._normalise = normalise
         if overwrite and partial_path(self.out).is_dir():
             os.close(_lock(partial_path(self.out)))  # another process' work in progress isn't discarded
-        if overwrite and _plan_of(partial_path(self.out)) == self.plan:
-            overwrite = False
-            remove_artefact(self.out)
         self.work, self.resumed = begin_artefact(self.out, self.plan, overwrite=overwrite)
         self._lock: int | None = _lock(self.work)
         for leftover in self.work.glob(".*.tmp"):  # of a killed writer
@@ -245,13 +242,6 @@ def bank_plan(
 def is_finished_by(bank: Bank, plan: dict[str, Any]) -> bool:
     """Return whether a bank is the result of exactly this job (see :func:`bank_plan`)."""
     return all(bank.manifest.get(key) == value for key, value in plan.items())
-
-
-def _plan_of(work: Path) -> dict[str, Any] | None:
-    if not (work / PLAN).is_file():
-        return None
-    plan: dict[str, Any] = read_json(work / PLAN)
-    return plan
 
 
 def _lock(folder: Path) -> int:

@@ -14,14 +14,24 @@ if TYPE_CHECKING:
 
 def command(
     banks: Annotated[list[Path], typer.Argument(metavar="BANK...", help="Banks of one corpus, one a teacher.")],
-    reference: Annotated[str, typer.Option(help="Whose frame it will be: a bank's path or a teacher's name.")],
     out: Annotated[Path, typer.Option(help="Folder of the frame set.")],
-    method: Annotated[str, typer.Option(help="whitened, orthogonal, orthogonal-scaled or ridge.")] = "whitened",
+    reference: Annotated[
+        str | None, typer.Option(help="Whose frame it will be: a bank's path or a teacher's name; not with gpa.")
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="whitened, orthogonal, orthogonal-scaled, isotropic, ridge or low-rank into the reference's frame; "
+            "gpa into a frame that no teacher owns."
+        ),
+    ] = "whitened",
     fit_rows: Annotated[int, typer.Option(min=1, help="Rows that the maps are fitted to.")] = 24_000,
     held_out_rows: Annotated[int, typer.Option(min=1, help="Disjoint rows that they are judged on.")] = 5_000,
     shrinkage: Annotated[
-        str, typer.Option(help="Added to the covariances, times their mean eigenvalue; or ledoit-wolf.")
+        str, typer.Option(help="Added to the covariances, times their mean eigenvalue; ledoit-wolf; or gcv.")
     ] = "1e-3",
+    rank: Annotated[int | None, typer.Option(min=1, help="Of low-rank maps; default 99% of the variance.")] = None,
+    dimensions: Annotated[int | None, typer.Option(min=1, help="Of a gpa frame; default the widest bank's.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the row samples.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Keep maps that the fit report refuses.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --out.")] = False,
@@ -41,6 +51,8 @@ def command(
         fit_rows=fit_rows,
         held_out_rows=held_out_rows,
         shrinkage=_shrinkage(shrinkage),
+        rank=rank,
+        dimensions=dimensions,
         seed=seed,
         force=force,
         out=out,
@@ -54,26 +66,28 @@ def command(
         _show(frames)
 
 
-def _shrinkage(text: str) -> float | Literal["ledoit-wolf"]:
+def _shrinkage(text: str) -> float | Literal["ledoit-wolf", "gcv"]:
     from consilience.core.errors import InputError
 
-    if text == "ledoit-wolf":
-        return "ledoit-wolf"
+    if text == "ledoit-wolf" or text == "gcv":
+        return text
     try:
         return float(text)
     except ValueError as error:
-        raise InputError(f"--shrinkage: expected a number or ledoit-wolf, got {text!r}. Use e.g. 1e-3") from error
+        raise InputError(f"--shrinkage: expected a number, ledoit-wolf or gcv, got {text!r}. Use e.g. 1e-3") from error
 
 
 def _show(frames: FrameSet) -> None:
     from rich.table import Table
 
     from consilience.cli.tables import table_console
+    from consilience.recipes.align import GPA_FRAME
 
     manifest: dict[str, Any] = frames.manifest
     rows = manifest["rows"]
+    into = manifest["reference"]["label"] if manifest["reference"] else GPA_FRAME
     table = Table(
-        title=f"Maps into {manifest['reference']['label']} ({manifest['method']}; {rows['fit']} rows fitted, "
+        title=f"Maps into {into} ({manifest['method']}; {rows['fit']} rows fitted, "
         f"{rows['held_out']} held out)",
         title_justify="left",
     )
@@ -101,6 +115,13 @@ def _show(frames: FrameSet) -> None:
         notes += [f"{entry['label']}: {reason}" for reason in r["reasons"]]
     console = table_console(table)
     console.print(table)
+    if "gpa" in manifest:
+        gpa = manifest["gpa"]
+        notes.append(
+            f"{gpa['iterations']} iterations{'' if gpa['converged'] else ', not converged'}, residual "
+            f"{gpa['residual']:.3f}, held-out cosine to the mean {gpa['alignment']:.3f}. A GPA frame has no axes of its "
+            "own: rotate a student of it into a frame that serves (consilience rotate) before any absolute gauge"
+        )
     for note in notes:
         console.print(note, markup=False, highlight=False)
     console.print(f"frame {frames.frame} in {frames.path}", markup=False, highlight=False)

@@ -59,6 +59,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
     """Embed a corpus with one teacher into a bank. Killed at any moment, the same command continues."""
+    from consilience.cli.corpus import parse_where
     from consilience.recipes.embed import embed
 
     bank = embed(
@@ -66,7 +67,7 @@ def command(
         teacher=teacher,
         out=out,
         column=column,
-        where=_conditions(where or []),
+        where=parse_where(where or []),
         limit=limit,
         prompt=prompt,
         max_length=max_length,
@@ -92,15 +93,3 @@ def command(
             "corpus": bank.manifest["corpus"],
         }
         sys.stdout.write(json.dumps(facts) + "\n")
-
-
-def _conditions(pairs: list[str]) -> dict[str, str]:
-    from consilience.core.errors import InputError
-
-    conditions = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise InputError(f"--where {pair}: expected COLUMN=VALUE. Write for example --where split=train")
-        conditions[name] = value
-    return conditions

@@ -19,6 +19,9 @@ def command(
     results: Annotated[
         Path | None, typer.Option(help="File with the output of evaluate --json, for the model card.")
     ] = None,
+    rotation: Annotated[
+        Path | None, typer.Option(help="Rotation into the frame that serves (consilience rotate).")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the model card. Default: the folder's name.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the export's manifest on standard output.")] = False,
@@ -36,6 +39,7 @@ def command(
         formats=[name.strip() for name in formats.split(",") if name.strip()],
         results=results,
         title=title,
+        rotation=rotation,
         overwrite=overwrite,
     )
     if as_json:

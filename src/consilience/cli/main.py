@@ -20,6 +20,7 @@ from consilience.cli import (
     export,
     grammar,
     inspect,
+    rotate,
     run,
 )
 
@@ -35,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (corpus, grammar, embed, align, consensus, distill, evaluate, export, run, inspect):
+for verb in (corpus, grammar, embed, align, consensus, distill, rotate, evaluate, export, run, inspect):
     app.command(name=verb.__name__.rsplit(".", 1)[-1])(verb.command)
 
 

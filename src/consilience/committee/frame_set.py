@@ -26,7 +26,7 @@ class FrameSet:
     Attributes:
         path: its folder.
         manifest: its manifest, as JSON.
-        maps: by teacher id (the content id of the teacher's identity); the reference's is the identity map.
+        maps: by teacher id (the content id of the teacher's identity); a reference's is the identity map.
     """
 
     path: Path
@@ -44,9 +44,10 @@ class FrameSet:
         return str(self.manifest["frame"])
 
     @property
-    def reference_bank_id(self) -> str:
-        """Bank of the reference teacher that the maps were fitted with."""
-        return str(self.manifest["reference"]["bank_id"])
+    def reference_bank_id(self) -> str | None:
+        """Bank of the reference teacher that the maps were fitted with; None of a GPA frame, which has none."""
+        reference = self.manifest["reference"]
+        return None if reference is None else str(reference["bank_id"])
 
     @property
     def dimensions(self) -> int:

@@ -67,4 +67,4 @@ def score_map(
         usable_fraction=usable,
         gallery_curve=curve.pairs(),
     )
-    return judge_fit(measurements, whitened=method == "whitened")
+    return judge_fit(measurements, whitened=method == "whitened", rotation=method == "rotation")

@@ -2,7 +2,8 @@
 
 While a job runs, its folder is ``OUT.partial`` and holds a ``plan.json`` (the job's identity). When the job is
 done, the manifest is written and the folder is renamed to ``OUT`` in one step. A killed job leaves ``OUT.partial``
-behind; the same command finds the equal plan and continues. Wall-clock telemetry goes into ``timing.json``, which
+behind; the same command finds the equal plan and continues. With ``overwrite`` the old artefact stays where it is
+until the new one is complete. Wall-clock telemetry goes into ``timing.json``, which
 is the only file outside the manifest: all others are the same bytes however often the job was interrupted.
 """
 
@@ -19,6 +20,7 @@ from consilience.core.hashing import content_id, file_sha256
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
 TIMING = "timing.json"
+REPLACES = "replaces"  # empty file in a working folder: the artefact may take an older one's place
 SCHEMA_VERSION = 1
 
 
@@ -39,7 +41,7 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
     Args:
         out: final folder.
         plan: JSON identity of the job; a partial folder with another plan is refused.
-        overwrite: remove a finished artefact or another job's partial one first.
+        overwrite: drop another job's partial folder, and let the finished artefact take the place of one at ``out``.
 
     Returns:
         The working folder, and whether it continues an interrupted run.
@@ -50,14 +52,17 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
     """
     work = partial_path(out)
     if overwrite:
-        remove_artefact(out)
-        if work.is_dir():
-            shutil.rmtree(work)
-    if out.exists():
+        require_replaceable(out)
+        if work.is_dir() and read_plan(work) != plan:
+            with storage_errors(work):
+                shutil.rmtree(work)
+    elif out.exists():
         raise ResumeError(f"{out}: already exists. Choose another --out or pass --overwrite")
     if (work / PLAN).is_file():
         found = read_json(work / PLAN)
         if found == plan:
+            if overwrite:
+                (work / REPLACES).touch()
             return work, True
         keys = sorted(k for k in {*found, *plan} if found.get(k) != plan.get(k))
         raise ResumeError(
@@ -68,22 +73,25 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
         shutil.rmtree(work)
     with storage_errors(work):
         work.mkdir(parents=True)
+        if overwrite:
+            (work / REPLACES).touch()
     write_json(work / PLAN, plan)
     return work, False
 
 
-def remove_artefact(out: Path) -> None:
-    """Remove what ``--overwrite`` may replace: an artefact, an empty folder, or nothing.
+def read_plan(work: Path) -> Any | None:  # noqa: ANN401 - any JSON value
+    """Return the job that a working folder belongs to, or None when it has no plan."""
+    return read_json(work / PLAN) if (work / PLAN).is_file() else None
+
+
+def require_replaceable(out: Path) -> None:
+    """Refuse what ``--overwrite`` may not replace: all but an artefact, an empty folder, or nothing.
 
     Raises:
         ResumeError: ``out`` holds something else, which isn't ours to delete.
     """
-    if not out.exists():
-        return
-    if not out.is_dir() or not ((out / MANIFEST).is_file() or not any(out.iterdir())):
+    if out.exists() and not (out.is_dir() and ((out / MANIFEST).is_file() or not any(out.iterdir()))):
         raise ResumeError(f"{out}: isn't a Consilience artefact, so --overwrite won't delete it. Choose another --out")
-    with storage_errors(out):
-        shutil.rmtree(out)
 
 
 def finish_artefact(
@@ -100,8 +108,16 @@ def finish_artefact(
 
     Returns:
         The manifest as written: the given fields plus ``kind``, ``schema_version``, ``files`` and ``id``.
+
+    Raises:
+        ResumeError: something else has appeared at ``out`` since the job began.
+        StorageError: the disk is full, read-only or not permitted.
     """
     work = partial_path(out)
+    if (work / REPLACES).is_file():
+        require_replaceable(out)
+    elif out.exists():
+        raise ResumeError(f"{out}: was made while this job ran. Move it away and run the command again")
     known = sha256 or {}
     entries = {name: known.get(name) or file_sha256(work / name) for name in sorted(files)}
     body = {**manifest, "kind": kind, "schema_version": SCHEMA_VERSION, "files": entries}
@@ -118,7 +134,7 @@ def settle_artefact(out: Path) -> None:
     finished artefact that lacks only its name.
     """
     work = partial_path(out)
-    if out.exists() or not (work / MANIFEST).is_file():
+    if not (work / MANIFEST).is_file():
         return
     if (work / PLAN).is_file():
         (work / MANIFEST).unlink()
@@ -128,7 +144,8 @@ def settle_artefact(out: Path) -> None:
 
 
 def _sweep_and_rename(work: Path, out: Path, keep: set[str]) -> None:
-    """Remove all but the named files, the plan first, and give the folder its final name."""
+    """Remove all but the named files, the plan first, and give the folder its final name, an older one's perhaps."""
+    old = out.with_name(out.name + ".replaced")
     with storage_errors(out):
         (work / PLAN).unlink(missing_ok=True)
         sync_directory(work)
@@ -138,8 +155,14 @@ def _sweep_and_rename(work: Path, out: Path, keep: set[str]) -> None:
                     path.rmdir()
             elif path.relative_to(work).as_posix() not in keep:
                 path.unlink()
+        if out.exists():
+            if old.exists():
+                shutil.rmtree(old)
+            out.rename(old)
         work.rename(out)
         sync_directory(out.parent)
+        if old.exists():
+            shutil.rmtree(old)
 
 
 def read_manifest(path: Path, kind: str | None = None) -> dict[str, Any]:

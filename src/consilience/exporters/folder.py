@@ -7,9 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.artefacts import MANIFEST, PLAN, begin_artefact, finish_artefact, settle_artefact
+from consilience.committee.rotation import require_frame
+from consilience.core.artefacts import (
+    MANIFEST,
+    PLAN,
+    REPLACES,
+    begin_artefact,
+    finish_artefact,
+    partial_path,
+    read_plan,
+    settle_artefact,
+    verify_artefact,
+)
 from consilience.core.errors import InputError
-from consilience.core.files import atomic_write
+from consilience.core.files import atomic_write, read_json
+from consilience.core.hashing import content_id
+from consilience.core.progress import log
 from consilience.exporters.huggingface import write_backbone, write_tokenizer
 from consilience.exporters.model_card import render_card
 from consilience.exporters.onnx import write_onnx
@@ -19,6 +32,7 @@ from consilience.exporters.student_parts import StudentParts, student_parts
 from consilience.students.tokenizer import pad_id
 
 if TYPE_CHECKING:
+    from consilience.committee.rotation import Rotation
     from consilience.students.text import StudentEncoder
 
 FORMATS = ("sentence-transformers", "onnx")
@@ -31,6 +45,7 @@ def export_student(
     formats: Sequence[str] = FORMATS,
     results: Mapping[str, Any] | None = None,
     teachers: Mapping[str, str | None] | None = None,
+    rotation: Rotation | None = None,
     command: str = "consilience export",
     title: str | None = None,
     overwrite: bool = False,
@@ -43,29 +58,42 @@ def export_student(
         formats: "sentence-transformers" (with ``AutoModel``), "onnx", or both.
         results: what ``consilience evaluate --json`` printed, for the card.
         teachers: licence (None: unknown) by teacher; by default those that the student's manifest names.
+        rotation: out of the student's frame into the one that serves; becomes one Dense layer without bias.
         command: for the card.
         title: heading of the card; by default the folder's name.
         overwrite: replace an existing folder.
 
     Returns:
-        The artefact's manifest; ``parity`` holds the differences found.
+        The artefact's manifest; ``parity`` holds the differences found. An export that is already there is verified
+        and kept.
 
     Raises:
+        FrameMismatchError: the rotation was fitted for another frame.
         InputError: an unknown format, or a head that stock modules can't express.
         ParityError: a form differs from the student by more than 1e-4; nothing is left at ``out``.
         ResumeError: ``out`` exists.
         MissingExtraError: a library of a format isn't installed.
     """
     chosen = _check_formats(formats)
-    parts = student_parts(student)
+    if rotation is not None:
+        require_frame(rotation, student.manifest.get("frame"), what=student.name)
+    parts = student_parts(student, None if rotation is None else rotation.matrix)
     if teachers is None:
         teachers = find_teachers(student.manifest)
-    plan = {"student": student.manifest.get("id"), "formats": list(chosen)}
-    # An export takes seconds and is deterministic: a leftover of a killed one is dropped, not continued.
+    plan = {
+        "student": student.manifest.get("id"),
+        "formats": list(chosen),
+        "card": content_id([title or out.name, command, dict(teachers), results]),
+        **({} if rotation is None else {"rotation": rotation.id}),
+    }
     settle_artefact(out)
-    work, continued = begin_artefact(out, plan, overwrite=overwrite)
-    if continued:
-        work, _ = begin_artefact(out, plan, overwrite=True)
+    if not overwrite and (out / MANIFEST).is_file() and read_json(out / MANIFEST).get("job") == content_id(plan):
+        log(f"{out}: already done")
+        return verify_artefact(out)
+    # An export takes seconds and is deterministic: a leftover of a killed one is dropped, not continued.
+    if read_plan(partial_path(out)) == plan:
+        shutil.rmtree(partial_path(out))
+    work, _ = begin_artefact(out, plan, overwrite=overwrite)
     try:
         parity = _write_forms(parts, chosen, work)
         padding = pad_id(parts.tokenizer)
@@ -73,8 +101,9 @@ def export_student(
             title=title or out.name,
             manifest=student.manifest,
             teachers=teachers,
-            dimensions=student.dimensions,
+            dimensions=parts.dimensions,
             parameters=student.parameters,
+            rotation=None if rotation is None else rotation.manifest,
             max_length=parts.max_length,
             padding=(padding, str(parts.tokenizer.id_to_token(padding))),
             formats=chosen,
@@ -85,9 +114,11 @@ def export_student(
         with atomic_write(work / "README.md", "w") as stream:
             stream.write(card)
         manifest = {
+            "job": content_id(plan),
             "student": student.manifest.get("id"),
-            "frame": student.manifest.get("frame"),
-            "dimensions": student.dimensions,
+            "frame": student.manifest.get("frame") if rotation is None else rotation.target_frame,
+            "rotation": None if rotation is None else rotation.id,
+            "dimensions": parts.dimensions,
             "parameters": student.parameters,
             "max_length": parts.max_length,
             "formats": list(chosen),
@@ -96,7 +127,7 @@ def export_student(
         }
         files = [path.relative_to(work).as_posix() for path in work.rglob("*") if path.is_file()]
         return finish_artefact(
-            out, kind="export", manifest=manifest, files=[name for name in files if name not in (PLAN, MANIFEST)]
+            out, kind="export", manifest=manifest, files=[name for name in files if name not in (PLAN, MANIFEST, REPLACES)]
         )
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)  # a refused or interrupted export leaves nothing behind

@@ -70,6 +70,8 @@ def embed_with_automodel(folder: Path, texts: Sequence[str], *, batch: int = 8) 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     backbone = AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
     first, norm, last = (load_file(folder / name / "model.safetensors") for name in HEAD_FOLDERS)
+    rotated = folder / ROTATION_FOLDER / "model.safetensors"
+    rotation = load_file(rotated)["linear.weight"] if rotated.is_file() else None
 
     def embed(chunk: list[str]) -> torch.Tensor:
         inputs = tokenizer(chunk, padding=True, truncation=True, return_tensors="pt")
@@ -78,7 +80,8 @@ def embed_with_automodel(folder: Path, texts: Sequence[str], *, batch: int = 8) 
         x = (states * mask).sum(1) / mask.sum(1)
         x = functional.gelu(functional.linear(x, first["linear.weight"], first["linear.bias"]))
         x = functional.layer_norm(x, x.shape[-1:], norm["norm.weight"], norm["norm.bias"])
-        return functional.normalize(functional.linear(x, last["linear.weight"], last["linear.bias"]))
+        x = functional.linear(x, last["linear.weight"], last["linear.bias"])
+        return functional.normalize(x if rotation is None else functional.linear(x, rotation))
 
     with torch.no_grad():
         parts = [embed(list(texts[i : i + batch])).numpy() for i in range(0, len(texts), batch)]
@@ -87,3 +90,6 @@ def embed_with_automodel(folder: Path, texts: Sequence[str], *, batch: int = 8) 
 
 HEAD_FOLDERS = ("2_Dense", "3_LayerNorm", "4_Dense")
 """Where the head's Linear (with GELU), LayerNorm and Linear are in an exported folder."""
+
+ROTATION_FOLDER = "5_Dense"
+"""Where the rotation is, when there is one."""

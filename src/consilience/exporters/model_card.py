@@ -81,6 +81,7 @@ def render_card(
     teachers: Mapping[str, str | None],
     dimensions: int,
     parameters: int,
+    rotation: Mapping[str, Any] | None = None,
     max_length: int,
     padding: tuple[int, str],
     formats: Sequence[str],
@@ -96,6 +97,7 @@ def render_card(
         teachers: licence, or None when unknown, by teacher spec.
         dimensions: width of the embedding.
         parameters: of the student.
+        rotation: manifest of the rotation behind the head, or None.
         max_length: tokens.
         padding: id and text of the padding token.
         formats: what the folder holds.
@@ -112,7 +114,8 @@ def render_card(
         f"Consilience from the agreement of {len(teachers) or 'its'} teacher{'' if len(teachers) == 1 else 's'}. "
         f"Texts are cut to {max_length} tokens. Embeddings have length 1; compare them by cosine or dot product.\n",
         "## Usage\n",
-        *_usage(formats, max_length, padding),
+        *_rotation_note(rotation),
+        *_usage(formats, max_length, padding, rotated=rotation is not None),
         "## Teachers and licence\n",
         _teachers_table(teachers),
         verdict.statement + "\n",
@@ -175,8 +178,25 @@ def _own_result(results: Mapping[str, Any] | None, student_id: str) -> Mapping[s
     return None
 
 
-def _usage(formats: Sequence[str], max_length: int, padding: tuple[int, str]) -> list[str]:
-    parts = [_USAGE_ST, _USAGE_TRANSFORMERS] if "sentence-transformers" in formats else []
+def _rotation_note(rotation: Mapping[str, Any] | None) -> list[str]:
+    if rotation is None:
+        return []
+    report, target = rotation["report"], rotation["target"]
+    return [
+        f"A frozen rotation, fitted on {rotation['rows']['fit']:,} pairs, carries the embedding into the frame of "
+        f"`{_cell(target['label'])}` (`{target['frame']}`): on {rotation['rows']['held_out']:,} other texts the cosine to its "
+        f"vectors is {report['after']['cosine']:.3f}, R@1 {report['after']['recall_at_1']:.3f} of {report['gallery']:,}.\n"
+    ]
+
+
+def _usage(formats: Sequence[str], max_length: int, padding: tuple[int, str], *, rotated: bool = False) -> list[str]:
+    transformers = _USAGE_TRANSFORMERS
+    if rotated:
+        head = "    embeddings = F.normalize(F.linear(x, last["
+        transformers = transformers.replace(
+            head, '    rotation = load_file(f"{folder}/5_Dense/model.safetensors")["linear.weight"]\n' + head
+        ).replace('last["linear.bias"]))', 'last["linear.bias"]) @ rotation.T)')
+    parts = [_USAGE_ST, transformers] if "sentence-transformers" in formats else []
     if "onnx" in formats:
         pad_id, pad_token = padding
         text = _USAGE_ONNX.replace("@MAX_LENGTH@", str(max_length)).replace("@PAD_ID@", str(pad_id))

@@ -12,24 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.files import storage_errors, write_json
-from consilience.exporters.huggingface import HEAD_FOLDERS, write_tensors
+from consilience.exporters.huggingface import HEAD_FOLDERS, ROTATION_FOLDER, write_tensors
 from consilience.exporters.student_parts import StudentParts
 
 if TYPE_CHECKING:
     import torch
 
 _POOLING = "1_Pooling"
-_NORMALIZE = "5_Normalize"
 
 
 def write_modules(parts: StudentParts, folder: Path) -> None:
     """Write the modules beside the backbone: Pooling, Dense (GELU), LayerNorm, Dense, Normalize.
 
+    A rotation is one more Dense without bias before Normalize: scaling a vector and rotating it commute.
+
     Args:
         parts: the student.
         folder: already holds the backbone (see :func:`consilience.exporters.huggingface.write_backbone`).
     """
-    hidden, dimensions = parts.hidden, parts.dimensions
+    hidden, dimensions = parts.hidden, parts.last.out_features
     first, norm, last = HEAD_FOLDERS
     _write_module(folder / _POOLING, _pooling_config(hidden))
     _write_module(
@@ -47,9 +48,17 @@ def write_modules(parts: StudentParts, folder: Path) -> None:
         _dense_config(hidden, dimensions, "torch.nn.modules.linear.Identity"),
         {"linear.weight": parts.last.weight, "linear.bias": parts.last.bias},
     )
-    _write_module(folder / _NORMALIZE, {})
-    kinds = ("Transformer", "Pooling", "Dense", "LayerNorm", "Dense", "Normalize")
-    places = ("", _POOLING, first, norm, last, _NORMALIZE)
+    kinds = ["Transformer", "Pooling", "Dense", "LayerNorm", "Dense"]
+    places = ["", _POOLING, first, norm, last]
+    if parts.rotation is not None:
+        config = _dense_config(dimensions, parts.dimensions, "torch.nn.modules.linear.Identity")
+        weight = parts.rotation.T.contiguous()
+        _write_module(folder / ROTATION_FOLDER, {**config, "bias": False}, {"linear.weight": weight})
+        kinds.append("Dense")
+        places.append(ROTATION_FOLDER)
+    kinds.append("Normalize")
+    places.append(f"{len(places)}_Normalize")
+    _write_module(folder / places[-1], {})
     modules = [
         {"idx": i, "name": str(i), "path": place, "type": f"sentence_transformers.models.{kind}"}
         for i, (kind, place) in enumerate(zip(kinds, places, strict=True))

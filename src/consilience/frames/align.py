@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.errors import AlignmentRefusedError, InputError, ShapeError
-from consilience.frames.procrustes import fit_orthogonal, fit_whitened
-from consilience.frames.ridge import fit_ridge
+from consilience.frames.procrustes import fit_isotropic, fit_orthogonal, fit_whitened
+from consilience.frames.ridge import fit_low_rank, fit_ridge
 from consilience.frames.rows import normalise_rows
 from consilience.frames.statistics import CrossStatistics
 from consilience.frames.whitening import DEFAULT_SHRINKAGE, Shrinkage, check_shrinkage
@@ -89,12 +89,14 @@ def identity_map(dimensions: int) -> AffineMap:
     return AffineMap(np.eye(dimensions), np.zeros(dimensions))
 
 
-_Solver = Callable[[CrossStatistics, Shrinkage], tuple[NDArray[np.float64], NDArray[np.float64]]]
+_Solver = Callable[[CrossStatistics, Shrinkage, int | None], tuple[NDArray[np.float64], NDArray[np.float64]]]
 _SOLVERS: dict[str, _Solver] = {
-    "whitened": lambda stats, shrinkage: fit_whitened(stats, shrinkage=shrinkage),
-    "orthogonal": lambda stats, _: fit_orthogonal(stats),
-    "orthogonal-scaled": lambda stats, _: fit_orthogonal(stats, scale=True),
-    "ridge": lambda stats, shrinkage: fit_ridge(stats, shrinkage=shrinkage),
+    "whitened": lambda stats, shrinkage, _: fit_whitened(stats, shrinkage=shrinkage),
+    "orthogonal": lambda stats, *_: fit_orthogonal(stats),
+    "orthogonal-scaled": lambda stats, *_: fit_orthogonal(stats, scale=True),
+    "isotropic": lambda stats, *_: fit_isotropic(stats),
+    "ridge": lambda stats, shrinkage, _: fit_ridge(stats, shrinkage=shrinkage),
+    "low-rank": lambda stats, shrinkage, rank: fit_low_rank(stats, shrinkage=shrinkage, rank=rank),
 }
 METHODS = tuple(_SOLVERS)
 
@@ -128,14 +130,17 @@ def fit_map(
     method: str = "whitened",
     *,
     shrinkage: Shrinkage = DEFAULT_SHRINKAGE,
+    rank: int | None = None,
     force: bool = False,
 ) -> AffineMap:
     """Fit the affine map of x's frame into y's.
 
     Args:
         stats: statistics of paired unit rows.
-        method: "whitened", "orthogonal", "orthogonal-scaled" or "ridge".
-        shrinkage: lambda as a multiple of the mean eigenvalue, or "ledoit-wolf" (whitened and ridge).
+        method: "whitened", "orthogonal", "orthogonal-scaled", "isotropic", "ridge" or "low-rank".
+        shrinkage: lambda as a multiple of the mean eigenvalue, "ledoit-wolf" (whitened, ridge, low-rank) or "gcv" (ridge,
+            low-rank): chosen by generalised leave-one-out.
+        rank: of the low-rank map; None keeps 99% of the fitted variance.
         force: fit even with too few rows per dimension.
 
     Returns:
@@ -159,5 +164,5 @@ def fit_map(
     check_shrinkage(shrinkage)
     if not force:
         require_rows(stats.n, max(stats.d_x, stats.d_y))
-    matrix, bias = _SOLVERS[method](stats, shrinkage)
+    matrix, bias = _SOLVERS[method](stats, shrinkage, rank)
     return AffineMap(matrix, bias)

@@ -1,6 +1,7 @@
 """Procrustes maps, solved from sufficient statistics alone.
 
-Source: Schoenemann 1966 (orthogonal Procrustes), design, section 2 (whitened form).
+Source: Schoenemann 1966 (orthogonal Procrustes), design, section 2 (whitened form); Ranzinger et al. 2024,
+arXiv:2410.01680 (PHI-S: one scalar a teacher).
 """
 
 from __future__ import annotations
@@ -75,3 +76,51 @@ def fit_orthogonal(stats: CrossStatistics, *, scale: bool = False) -> tuple[Matr
         factor = float(np.sum(rotation * stats.c_xy) / np.sum((stats.c_xx @ rotation) * rotation))
     matrix = factor * rotation
     return matrix, stats.mean_y - stats.mean_x @ matrix
+
+
+def fit_isotropic(stats: CrossStatistics) -> tuple[Matrix, Matrix]:
+    """Fit x -> s (x - mu_x) Q + mu_y with the scalar s that gives the mapped rows the target's total variance.
+
+    The least-squares scale of :func:`fit_orthogonal` shrinks a teacher by how badly it correlates; this one keeps its
+    say in a mean.
+
+    Args:
+        stats: statistics of unit rows.
+
+    Returns:
+        Matrix (d_x, d_y), s Q, and bias (d_y,).
+
+    Raises:
+        AlignmentRefusedError: the two sides share nothing.
+
+    Source: Ranzinger et al. 2024, arXiv:2410.01680, the isotropic standardisation; design, section 2.
+    """
+    rotation = nearest_orthogonal(stats.c_xy)
+    variance = float(np.sum((stats.c_xx @ rotation) * rotation))
+    matrix = float(np.sqrt(np.trace(stats.c_yy) / variance)) * rotation
+    return matrix, stats.mean_y - stats.mean_x @ matrix
+
+
+def fit_rotation(stats: CrossStatistics) -> Matrix:
+    """Fit the rotation Q that minimises sum ||x_i Q - y_i||^2 of the rows as they are, without centring.
+
+    A rotation without bias can be a plain linear layer, and it keeps all cosines between mapped rows.
+
+    Args:
+        stats: statistics of unit rows.
+
+    Returns:
+        (d_x, d_y), orthogonal (semi-orthogonal when the widths differ).
+
+    Raises:
+        AlignmentRefusedError: the two sides share nothing.
+
+    Source: Schoenemann 1966; design, section 6.
+
+    Example:
+        >>> stats = CrossStatistics(2, 2)
+        >>> stats.update(np.eye(2), np.eye(2)[::-1])
+        >>> fit_rotation(stats).round(12).tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+    """
+    return nearest_orthogonal(stats.c_xy + np.outer(stats.mean_x, stats.mean_y))

@@ -44,10 +44,50 @@ class CrossStatistics:
         self._quartic_x = 0.0
         self._quartic_y = 0.0
 
+    @classmethod
+    def from_moments(
+        cls,
+        *,
+        n: int,
+        mean_x: Matrix,
+        mean_y: Matrix,
+        c_xx: Matrix,
+        c_yy: Matrix,
+        c_xy: Matrix,
+        cubic_x: Matrix,
+        cubic_y: Matrix,
+        quartic_x: float,
+        quartic_y: float,
+    ) -> CrossStatistics:
+        """Return statistics with these moments.
+
+        Args:
+            n: rows.
+            mean_x: (d_x,).
+            mean_y: (d_y,).
+            c_xx: covariance of x, divided by n.
+            c_yy: the same of y.
+            c_xy: cross-covariance, divided by n.
+            cubic_x: sum of ||x||^2 x over the rows.
+            cubic_y: the same of y.
+            quartic_x: sum of ||x||^4 over the rows.
+            quartic_y: the same of y.
+        """
+        stats = cls(len(mean_x), len(mean_y))
+        stats.n, stats.mean_x, stats.mean_y = n, mean_x.copy(), mean_y.copy()
+        stats._s_xx, stats._s_yy, stats._s_xy = c_xx * n, c_yy * n, c_xy * n
+        stats._cubic_x, stats._cubic_y = cubic_x.copy(), cubic_y.copy()
+        stats._quartic_x, stats._quartic_y = quartic_x, quartic_y
+        return stats
+
     @property
     def c_xx(self) -> Matrix:
         """Covariance of x (divided by n), (d_x, d_x)."""
         return self._s_xx / max(self.n, 1)
+
+    def c_xx_block(self, rows: slice, columns: slice) -> Matrix:
+        """Return a part of the covariance of x (divided by n)."""
+        return self._s_xx[rows, columns] / max(self.n, 1)
 
     @property
     def c_yy(self) -> Matrix:

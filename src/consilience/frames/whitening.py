@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from consilience.core.errors import AlignmentRefusedError, InputError
 
 Matrix = NDArray[np.float64]
-Shrinkage = float | Literal["ledoit-wolf"]
+Shrinkage = float | Literal["ledoit-wolf", "gcv"]
 DEFAULT_SHRINKAGE = 1e-3  # cited: design, section 2
 
 
@@ -37,17 +37,17 @@ class Whitening:
 
 
 def check_shrinkage(shrinkage: Shrinkage) -> None:
-    """Refuse a shrinkage that isn't a positive number or "ledoit-wolf".
+    """Refuse a shrinkage that isn't a number of at least 0, "ledoit-wolf" or (for the ridge maps) "gcv".
 
     Raises:
         InputError: it is something else.
     """
     if isinstance(shrinkage, str):
-        known = str(shrinkage) == "ledoit-wolf"
+        known = str(shrinkage) in ("ledoit-wolf", "gcv")
     else:
         known = bool(np.isfinite(shrinkage)) and shrinkage >= 0
     if not known:
-        raise InputError(f"shrinkage: expected a number >= 0 or 'ledoit-wolf', got {shrinkage!r}. Use e.g. 1e-3")
+        raise InputError(f"shrinkage: expected a number >= 0 or 'ledoit-wolf', got {shrinkage!r}. Use e.g. 1e-3, or gcv for ridge")
 
 
 def ledoit_wolf_intensity(covariance: Matrix, fourth_moment: float, n: int) -> float:
@@ -89,6 +89,8 @@ def shrink(covariance: Matrix, shrinkage: Shrinkage, *, fourth_moment: float = 0
             f"whitening: expected rows that vary, got variance {mean_eigenvalue * d:.1e}: all rows are equal. "
             "Check the teacher: it returns one vector for every text"
         )
+    if shrinkage == "gcv":
+        raise InputError("shrinkage: gcv chooses the lambda of ridge and low-rank maps only. Use a number or ledoit-wolf")
     if shrinkage == "ledoit-wolf":
         weight = ledoit_wolf_intensity(covariance, fourth_moment, n)
         ridge = weight * mean_eigenvalue

@@ -49,6 +49,43 @@ def retrieval_at_1(queries: NDArray[np.floating], gallery: NDArray[np.floating],
     return hits / len(q)
 
 
+def recall_at_k(
+    queries: NDArray[np.floating], gallery: NDArray[np.floating], *, k: int, chunk_rows: int = 1024
+) -> float:
+    """Return the share of queries that have their own gallery row among the k nearest (cosine).
+
+    A row that ties with a query's own counts half a place, so that a collapsed gallery finds nothing.
+
+    Args:
+        queries: rows (n, d); normalised here. Query i belongs to gallery row i.
+        gallery: rows (n, d) or more rows behind them.
+        k: at least 1.
+        chunk_rows: queries at a time; memory is chunk_rows * len(gallery) * 4 bytes.
+
+    Raises:
+        ShapeError: widths differ, the gallery is smaller than the queries or than k.
+
+    Example:
+        >>> recall_at_k(np.eye(3), np.eye(3)[[1, 0, 2]], k=1)
+        0.333...
+    """
+    widths_differ = queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1]
+    if widths_differ or len(gallery) < len(queries) or not 1 <= k <= len(gallery):
+        raise ShapeError(
+            f"recall_at_k: expected queries (n, d), a gallery of at least n rows and k up to its size, got "
+            f"{queries.shape}, {gallery.shape} and {k}"
+        )
+    q = unit_rows(queries, where="recall_at_k queries").astype(np.float32)
+    g = unit_rows(gallery, where="recall_at_k gallery").astype(np.float32)
+    hits = 0
+    for start in range(0, len(q), chunk_rows):
+        scores = q[start : start + chunk_rows] @ g.T
+        own = scores[np.arange(len(scores)), np.arange(start, start + len(scores))][:, None]
+        rank = (scores > own).sum(axis=1) + ((scores == own).sum(axis=1) - 1) / 2
+        hits += int(np.sum(rank < k))
+    return hits / len(q)
+
+
 @dataclass(frozen=True)
 class GalleryCurve:
     """R@1 by gallery size.

@@ -1,8 +1,9 @@
-"""Align: several teachers' banks in, one map a teacher into the reference teacher's frame out."""
+"""Align: several teachers' banks in, one map a teacher into one frame out: the reference's, or one of their own (GPA)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,34 +19,42 @@ if TYPE_CHECKING:
     from consilience.frames.align import AffineMap
     from consilience.frames.fit_report import FitReport
     from consilience.frames.sampling import RowSplit
+    from consilience.frames.statistics import CrossStatistics
 
     BankLike = str | Path | Bank
 
 _BLOCK_ROWS = 4096
+GPA = "gpa"
+GPA_FRAME = "the towers' own frame"
 
 
 def align(
     banks: Sequence[BankLike],
     *,
-    reference: BankLike,
+    reference: BankLike | None = None,
     method: str = "whitened",
     fit_rows: int = 24_000,
     held_out_rows: int = 5_000,
-    shrinkage: float | Literal["ledoit-wolf"] = 1e-3,
+    shrinkage: float | Literal["ledoit-wolf", "gcv"] = 1e-3,
+    rank: int | None = None,
+    dimensions: int | None = None,
     seed: int = 0,
     force: bool = False,
     out: str | Path,
     overwrite: bool = False,
 ) -> FrameSet:
-    """Fit a map of every teacher into the reference's frame, and refuse those that are no better than chance.
+    """Fit a map of every teacher into one frame, and refuse those that are no better than chance.
 
     Args:
         banks: banks of one corpus, one a teacher.
-        reference: whose frame it will be: a bank's path, or a teacher's name among the banks.
-        method: "whitened", "orthogonal", "orthogonal-scaled" or "ridge".
+        reference: whose frame it will be: a bank's path, or a teacher's name among the banks; None for "gpa".
+        method: "whitened", "orthogonal", "orthogonal-scaled", "isotropic", "ridge" or "low-rank" into the reference's
+            frame; "gpa" into a frame that no teacher owns.
         fit_rows: rows that the maps are fitted to; fewer are used when the corpus is smaller.
         held_out_rows: disjoint rows that they are judged on.
-        shrinkage: lambda as a multiple of the mean eigenvalue, or "ledoit-wolf".
+        shrinkage: lambda as a multiple of the mean eigenvalue, "ledoit-wolf", or "gcv" (ridge and low-rank).
+        rank: of a low-rank map; None keeps 99% of the fitted variance.
+        dimensions: width of a GPA frame; the widest bank's when None.
         seed: of the row samples.
         force: keep refused maps; the report still calls them refused.
         out: folder of the frame set.
@@ -65,53 +74,68 @@ def align(
     from consilience.banks.reader import Bank, open_bank
     from consilience.committee.frame_set import save_frames
     from consilience.committee.members import check_members, find_member, member_labels, verify_members
-    from consilience.frames.align import check_method, identity_map, require_rows
+    from consilience.frames.align import check_method, fit_map, identity_map, require_rows
     from consilience.frames.identity import frame_id
     from consilience.frames.sampling import split_rows
     from consilience.frames.whitening import check_shrinkage
 
-    check_method(method)
+    if method != GPA:
+        check_method(method)
     check_shrinkage(shrinkage)
+    _check_options(method, reference, rank, dimensions)
     opened = [bank if isinstance(bank, Bank) else open_bank(bank) for bank in banks]
     selector = reference.path if isinstance(reference, Bank) else reference
-    opened = _with_reference(opened, selector)
+    opened = opened if selector is None else _with_reference(opened, selector)
     check_members(opened)
     if len(opened) < 2:
         raise InputError(f"align: expected at least two banks, got {len(opened)}. Name every teacher's bank")
-    anchor = opened[find_member(opened, selector, what="reference")]
+    anchor = None if selector is None else opened[find_member(opened, selector, what="reference")]
     job = {
         "banks": [bank.id for bank in opened],
-        "reference": anchor.id,
+        "reference": None if anchor is None else anchor.id,
         "method": method,
         "fit_rows": fit_rows,
         "held_out_rows": held_out_rows,
         "shrinkage": shrinkage,
         "seed": seed,
         "force": force,
+        **({} if rank is None else {"rank": rank}),
+        **({} if dimensions is None else {"dimensions": dimensions}),
     }
     folder = Path(out)
     settle_artefact(folder)
     if folder.exists() and not overwrite:
         return _finished(folder, job)
 
-    split = split_rows(anchor.rows, fit_rows, held_out_rows, seed=seed)
-    others = [bank for bank in opened if bank is not anchor]
+    split = split_rows(opened[0].rows, fit_rows, held_out_rows, seed=seed)
     if not force:
         require_rows(len(split.fit), max(bank.dimensions for bank in opened), where="align")
     verify_members(opened)
     labels = dict(zip((bank.teacher_id for bank in opened), member_labels(opened), strict=True))
-    maps: dict[str, AffineMap] = {anchor.teacher_id: identity_map(anchor.dimensions)}
+    maps: dict[str, AffineMap] = {}
     reports: dict[str, FitReport] = {}
-    for bank in others:
-        maps[bank.teacher_id], reports[bank.teacher_id] = _fit(bank, anchor, split, method, shrinkage, force)
+    shared: dict[str, Any] | None = None
+    if anchor is None:
+        from consilience.committee.shared_frame import fit_shared_frame
+
+        fit, judged, shared = fit_shared_frame(opened, split, dimensions=dimensions)
+        for bank, affine, report in zip(opened, fit.maps, judged, strict=True):
+            maps[bank.teacher_id], reports[bank.teacher_id] = affine, report
+    else:
+        maps[anchor.teacher_id] = identity_map(anchor.dimensions)
+        solve = partial(fit_map, method=method, shrinkage=shrinkage, rank=rank, force=force)
+        for bank in opened:
+            if bank is not anchor:
+                maps[bank.teacher_id], reports[bank.teacher_id] = _fit(bank, anchor, split, method, solve)
+    into = GPA_FRAME if anchor is None else labels[anchor.teacher_id]
     if not force:
-        _refuse_at_null({labels[teacher]: report for teacher, report in reports.items()}, labels[anchor.teacher_id])
+        _refuse_at_null({labels[teacher]: report for teacher, report in reports.items()}, into)
 
     from consilience.committee.consensus_report import rounded_json
 
     frame = frame_id(
-        reference_teacher=anchor.teacher_id,
-        corpus_fingerprint=anchor.corpus_fingerprint,
+        reference_teacher=GPA if anchor is None else anchor.teacher_id,
+        corpus_fingerprint=opened[0].corpus_fingerprint,
         fit_rows=split.fit,
         method=method,
         shrinkage=shrinkage,
@@ -119,12 +143,14 @@ def align(
     )
     manifest: dict[str, Any] = {
         "frame": frame,
-        "dimensions": anchor.dimensions,
+        "dimensions": maps[opened[0].teacher_id].d_y,
         "method": method,
         "shrinkage": shrinkage,
-        "corpus": anchor.manifest["corpus"],
+        "corpus": opened[0].manifest["corpus"],
         "rows": {"fit": len(split.fit), "held_out": len(split.held_out)},
-        "reference": {
+        "reference": None
+        if anchor is None
+        else {
             "bank_id": anchor.id,
             "teacher_id": anchor.teacher_id,
             "teacher": anchor.teacher,
@@ -141,7 +167,20 @@ def align(
             for bank in opened
         },
     }
+    if shared is not None:
+        manifest["gpa"] = rounded_json(shared)
     return save_frames(folder, job=job, manifest=manifest, maps=maps, overwrite=overwrite)
+
+
+def _check_options(method: str, reference: object, rank: int | None, dimensions: int | None) -> None:
+    """Refuse options that the method doesn't have."""
+    if (method == GPA) == (reference is not None):
+        wanted = "no --reference: its frame is nobody's" if method == GPA else "--reference, whose frame it will be"
+        raise InputError(f"align: --method {method} needs {wanted}")
+    if rank is not None and method != "low-rank":
+        raise InputError(f"align: --rank is an option of --method low-rank, got --method {method}. Leave it out")
+    if dimensions is not None and method != GPA:
+        raise InputError(f"align: --dimensions is an option of --method gpa, got --method {method}. Leave it out")
 
 
 def _with_reference(banks: list[Bank], reference: str | Path) -> list[Bank]:
@@ -173,8 +212,7 @@ def _fit(
     anchor: Bank,
     split: RowSplit,
     method: str,
-    shrinkage: float | Literal["ledoit-wolf"],
-    force: bool,
+    solve: Callable[[CrossStatistics], AffineMap],
 ) -> tuple[AffineMap, FitReport]:
     """Stream the fit rows into statistics, solve, and score on the held-out rows."""
     import numpy as np
@@ -182,7 +220,6 @@ def _fit(
     from consilience.banks.reader import open_bank
     from consilience.committee.map_scoring import score_map
     from consilience.core.progress import progress_bar
-    from consilience.frames.align import fit_map
     from consilience.frames.rows import normalise_rows
     from consilience.frames.statistics import CrossStatistics
 
@@ -198,7 +235,7 @@ def _fit(
             rows = split.fit[start : start + _BLOCK_ROWS]
             stats.update(unit(source, rows), unit(target, rows))
             bar.advance(len(rows))
-    affine = fit_map(stats, method, shrinkage=shrinkage, force=force)
+    affine = solve(stats)
     count = min(len(split.held_out), len(split.fit))
     shown = split.fit[np.arange(count) * len(split.fit) // count]
     report = score_map(

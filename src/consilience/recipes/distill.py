@@ -43,7 +43,7 @@ _TOKENS = "tokens"
 def distill(
     corpus: CorpusSpec | str | Path | Sequence[str],
     *,
-    target: str | Path,
+    target: Bank | str | Path,
     out: str | Path,
     student: str | StudentConfig = "mini",
     steps: int | None = None,
@@ -73,7 +73,7 @@ def distill(
 
     Args:
         corpus: a file, folder, data set, "-" for standard input, a spec, or the rows; the target's rows.
-        target: the bank that the student learns to reproduce.
+        target: the bank, or its folder, that the student learns to reproduce.
         out: the student's folder.
         student: a preset ("captionbert-8192", "mini", "micro") or a shape.
         steps: length in optimiser steps; exactly one of ``steps``, ``epochs``, ``minutes`` is given.
@@ -111,7 +111,7 @@ def distill(
     Source: design, sections 4, 5 and 11.
     """
     began = time.monotonic()
-    from consilience.banks.reader import open_bank
+    from consilience.banks.reader import Bank, open_bank
     from consilience.core.seeds import seed_from_name
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import open_corpus
@@ -139,7 +139,7 @@ def distill(
         checkpoint_seconds=checkpoint_seconds,
     )
     length = _length(config, max_length)
-    bank = open_bank(target)
+    bank = target if isinstance(target, Bank) else open_bank(target)
     texts = open_corpus(
         corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault, max_characters=max_characters
     )
@@ -182,6 +182,7 @@ def distill(
         vocab_size=words.get_vocab_size(),
         dimensions=bank.dimensions,
         seed=seed_from_name("student", seed),
+        pad=pad_id(words),
     )
     board = folder.with_name(folder.name + ".tensorboard") if tensorboard else None
     summary = train(module, store, bank, settings, work, began=began, tensorboard=board)

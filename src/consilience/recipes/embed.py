@@ -97,11 +97,13 @@ def embed(
         on_fault=on_fault,
         max_characters=max_characters,
     )
-    identity = fingerprint_corpus(rows).to_json()
     source = None
-    if isinstance(teacher, str):
+    if isinstance(teacher, str):  # a teacher that doesn't exist is noticed before a long corpus is read
         overrides = {"prompt": prompt, "max_length": max_length, "device": device}
         source = _existing_embeddings(teacher, overrides)
+        if source is None:
+            _require_teacher(teacher)
+    identity = fingerprint_corpus(rows).to_json()
     if source is not None:
         from consilience.banks.interchange import import_embeddings
 
@@ -206,6 +208,16 @@ def _existing_embeddings(teacher: str, overrides: Mapping[str, Any]) -> Embeddin
         return interchange.open_npy(Path(rest))
     path, _, column = rest.partition("#")
     return interchange.open_parquet(Path(path), column or None)
+
+
+def _require_teacher(teacher: str) -> None:
+    """Refuse a malformed spec and an unknown packaged model, without loading anything."""
+    from consilience.teachers.packaged import find_packaged
+    from consilience.teachers.spec import parse_teacher_spec
+
+    spec = parse_teacher_spec(teacher)
+    if spec.backend == "packaged":
+        find_packaged(spec.name)
 
 
 def _encoder(

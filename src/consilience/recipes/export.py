@@ -5,10 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
+
+if TYPE_CHECKING:
+    from consilience.committee.rotation import Rotation
 
 
 def export(
@@ -19,6 +22,7 @@ def export(
     results: Mapping[str, Any] | str | Path | None = None,
     command: str | None = None,
     title: str | None = None,
+    rotation: str | Path | Rotation | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Export a student as a sentence-transformers folder, an ONNX file, or both, checked against each other.
@@ -30,16 +34,19 @@ def export(
         results: what ``consilience evaluate --json`` printed, as an object or a file, for the model card.
         command: what the card names as its command; by default the one that says the same.
         title: heading of the card; by default the folder's name.
+        rotation: out of the student's frame into the one that serves (see ``consilience rotate``), or its folder.
         overwrite: replace an existing export.
 
     Returns:
         The export's manifest; ``parity`` holds the differences found.
 
     Raises:
+        FrameMismatchError: the rotation is of another frame than the student's.
         InputError: no student, an unknown format, or malformed results.
         ParityError: an exported form gives other vectors than the student.
         ResumeError: ``out`` exists.
     """
+    from consilience.committee.rotation import load_rotation
     from consilience.exporters.folder import export_student
     from consilience.students.text import load_student
 
@@ -50,6 +57,9 @@ def export(
             raise InputError(f"{source}: the object of consilience evaluate --json expected. Check --results")
     if command is None:
         names = [Path(student).name, "--out", Path(out).name, "--format", ",".join(formats)]
+        if rotation is not None:
+            folder = rotation if isinstance(rotation, str | Path) else rotation.path
+            names += ["--rotation", Path(folder).name]
         command = shlex.join(["consilience", "export", *names])
     return export_student(
         load_student(student),
@@ -58,5 +68,6 @@ def export(
         results=results,
         command=command,
         title=title,
+        rotation=load_rotation(rotation) if isinstance(rotation, str | Path) else rotation,
         overwrite=overwrite,
     )

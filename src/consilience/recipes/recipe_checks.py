@@ -14,6 +14,7 @@ from consilience.recipes.recipe_values import did_you_mean
 
 BUDGETS = ("steps", "epochs", "minutes")
 FORMATS = ("sentence-transformers", "onnx")
+RESERVED_NAMES = ("student", "consensus")
 EXISTING = ("bank", "parquet", "npy")  # specs of embeddings that exist: read by banks, not loaded as a model
 # Backends whose name is a path, relative to the recipe; the others' names are paths only when such a folder exists.
 _PATH_BACKENDS = ("onnx", "static", "vectors", "bank", "parquet", "npy")
@@ -48,7 +49,7 @@ def resolve_paths(parts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         teacher["name"] = teacher["name"] or default_teacher_name(teacher["spec"])
         teacher["spec"] = _resolve_spec(teacher["spec"], folder)
     align = result.get("align")
-    if align is not None and not align["reference"] and result.get("teachers"):
+    if align is not None and not align["reference"] and align["method"] != "gpa" and result.get("teachers"):
         align["reference"] = result["teachers"][0]["name"]
     return result
 
@@ -118,6 +119,8 @@ def _teacher_faults(teachers: Sequence[Mapping[str, Any]]) -> list[str]:
         if name in seen:
             faults.append(f"teachers[{i}].name: {name} is also teachers[{seen[name]}]; give each its own name")
         seen.setdefault(name, i)
+        if name in RESERVED_NAMES:
+            faults.append(f"teachers[{i}].name: {name} is what the report calls the run's own; choose another")
         fault = _spec_fault(teacher)
         if fault:
             faults.append(f"teachers[{i}].spec: {fault}")
@@ -155,7 +158,7 @@ def _name_faults(parts: Mapping[str, Any]) -> list[str]:
     """Names that refer to teachers."""
     names = [teacher["name"] for teacher in parts["teachers"]]
     faults = []
-    if "align" in parts:
+    if "align" in parts and parts["align"]["method"] != "gpa":
         faults += _choice("align.reference", parts["align"]["reference"], names, noun="teacher")
     consensus = parts.get("consensus", {"weights": {}, "leave_out": []})
     for name in consensus["weights"]:
@@ -171,7 +174,12 @@ def _name_faults(parts: Mapping[str, Any]) -> list[str]:
 def _align_faults(align: Mapping[str, Any], teachers: Sequence[Any] | None) -> list[str]:
     from consilience.frames.align import METHODS
 
-    faults = _choice("align.method", align["method"], METHODS)
+    faults = _choice("align.method", align["method"], (*METHODS, "gpa"))
+    if align["method"] == "gpa" and align["reference"]:
+        faults.append("align.reference: a gpa frame is nobody's; leave it out")
+    for key, method in (("rank", "low-rank"), ("dimensions", "gpa")):
+        if align[key] is not None and align["method"] != method:
+            faults.append(f"align.{key}: an option of method {method!r}, got {align['method']!r}; leave it out")
     if teachers is not None and len(teachers) < 2:
         faults.append(f"teachers: expected at least two, got {len(teachers)}; a consensus needs several")
     return faults

@@ -58,7 +58,9 @@ class AlignPart(_Part):
     method: str = "whitened"
     fit_rows: Count = 24_000
     held_out_rows: Count = 5_000
-    shrinkage: Annotated[float, Field(ge=0)] | Literal["ledoit-wolf"] = 1e-3
+    shrinkage: Annotated[float, Field(ge=0)] | Literal["ledoit-wolf", "gcv"] = 1e-3
+    rank: Count | None = None
+    dimensions: Count | None = None
 
 
 class ConsensusPart(_Part):
@@ -95,8 +97,10 @@ class TrainPart(_Part):
     epochs: Positive | None = None
     minutes: Positive | None = None
     lr: Positive | None = None
-    batch_rows: Count | None = None
+    batch_rows: Annotated[int, Field(ge=2)] | None = None
     objective: str | None = None
+    precision: Literal["auto", "fp32", "bf16"] | None = None
+    checkpoint_seconds: Positive | None = None
 
 
 class EvaluatePart(_Part):

@@ -127,13 +127,14 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
     banks = {teacher.name: _embed_stage(recipe, teacher, corpus, stages) for teacher in recipe.teachers}
     bank_ids = [bank.id for bank in banks.values()]
 
-    part = recipe.align.model_dump(exclude={"reference"})
+    part = recipe.align.model_dump(exclude={"reference"}, exclude_none=True)
+    reference = banks.get(recipe.align.reference)  # a gpa frame has none
     frames = stages.stage(
         "align",
-        _when(*banks.values(), banks=bank_ids, reference=banks[recipe.align.reference].id, seed=recipe.seed, **part),
+        _when(*banks.values(), banks=bank_ids, reference=reference and reference.id, seed=recipe.seed, **part),
         lambda out: align(
             [bank.path for bank in banks.values()],
-            reference=banks[recipe.align.reference].path,
+            reference=reference and reference.path,
             seed=recipe.seed,
             out=out,
             **part,
@@ -157,7 +158,13 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
     shape = None if recipe.student.shape is None else StudentConfig(**recipe.student.shape.model_dump())
     student = stages.stage(
         "distill",
-        _when(target, target=target.id, seed=recipe.seed, student=_student_content(recipe), train=train),
+        _when(
+            target,
+            target=target.id,
+            seed=recipe.seed,
+            student=_student_content(recipe),
+            train={key: value for key, value in train.items() if key != "checkpoint_seconds"},  # changes no byte
+        ),
         lambda out: distill(
             **corpus_options(recipe, corpus),
             target=target.path,
@@ -169,7 +176,7 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
         ),
     )
 
-    plan = _evaluation_inputs(recipe, student, target, bank_ids)
+    plan = _evaluation_inputs(recipe, student, target, {name: bank.id for name, bank in banks.items()})
     evaluation = stages.stage(
         "evaluate",
         _when(student, **plan),
@@ -304,7 +311,7 @@ def corpus_options(recipe: Recipe, corpus: StageResult) -> dict[str, Any]:
 
 
 def _evaluation_inputs(
-    recipe: Recipe, student: StageResult, target: StageResult, bank_ids: Sequence[str | None]
+    recipe: Recipe, student: StageResult, target: StageResult, bank_ids: Mapping[str, str | None]
 ) -> dict[str, Any]:
     from consilience.recipes.measure import sts_content, tasks_to_run
 
@@ -312,7 +319,7 @@ def _evaluation_inputs(
     return {
         "student": student.id,
         "target": target.id,
-        "banks": list(bank_ids),
+        "banks": dict(bank_ids),
         "tasks": tasks,
         "data": sts_content(recipe) if tasks != ["grammar"] else None,
         "seed": recipe.seed,

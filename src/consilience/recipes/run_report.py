@@ -13,6 +13,7 @@ from consilience._version import __version__
 from consilience.core.artefacts import MANIFEST, SCHEMA_VERSION, TIMING
 from consilience.core.files import atomic_write, read_json, write_json
 from consilience.core.hashing import content_id, file_sha256
+from consilience.recipes.align import GPA_FRAME
 from consilience.recipes.bars import judge_bars
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _frames(recipe: Recipe, made: MadeStages) -> Json:
     names = _names_by_bank(made)
     return {
         "id": manifest["frame"],
-        "reference": recipe.align.reference,
+        "reference": recipe.align.reference or GPA_FRAME,
         "method": manifest["method"],
         "rows": manifest["rows"],
         "fits": [

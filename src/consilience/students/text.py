@@ -87,7 +87,13 @@ def count_parameters(student: nn.Module) -> int:
 
 
 def build_student(
-    preset: str | StudentConfig, *, vocab_size: int, dimensions: int, seed: int, max_positions: int | None = None
+    preset: str | StudentConfig,
+    *,
+    vocab_size: int,
+    dimensions: int,
+    seed: int,
+    pad: int = 0,
+    max_positions: int | None = None,
 ) -> TextStudent:
     """Build a student with random weights; same arguments, same weights.
 
@@ -96,6 +102,7 @@ def build_student(
         vocab_size: rows of the token table.
         dimensions: width of the embedding, the target's.
         seed: of the initialisation; the global random state is left as it was.
+        pad: id of the padding token; its row of the token table stays zero.
         max_positions: learned positions, when they differ from the preset's.
 
     Raises:
@@ -109,6 +116,7 @@ def build_student(
     positions = max_positions or config.max_positions
     bert = BertConfig(
         vocab_size=vocab_size,
+        pad_token_id=pad,
         hidden_size=config.hidden,
         num_hidden_layers=config.layers,
         num_attention_heads=config.heads,

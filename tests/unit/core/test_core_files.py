@@ -52,12 +52,54 @@ def test_overwrite_never_deletes_what_is_no_artefact(tmp_path, made):
     assert (out if made == "file" else out / "thesis.txt").read_text() == "thesis"
 
 
-def test_overwrite_replaces_an_artefact_and_an_empty_folder(tmp_path):
+def test_overwrite_replaces_an_artefact_and_an_empty_folder_when_the_new_one_is_complete(tmp_path):
     make_artefact(tmp_path / "bank")
     (tmp_path / "empty").mkdir()
     for name in ("bank", "empty"):
-        assert begin_artefact(tmp_path / name, {"job": 2}, overwrite=True)[0].is_dir()
-        assert not (tmp_path / name).exists()
+        out = tmp_path / name
+        before = sorted(path.name for path in out.iterdir())
+        work, resumed = begin_artefact(out, {"job": 2}, overwrite=True)
+        assert not resumed
+        assert sorted(path.name for path in out.iterdir()) == before  # whoever reads it still can
+        assert begin_artefact(out, {"job": 2}, overwrite=True) == (work, True)  # after a kill: continued
+        (work / "new.bin").write_bytes(b"new")
+        finish_artefact(out, kind="bank", manifest={"rows": 9}, files=["new.bin"])
+        assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "new.bin"]
+        assert verify_artefact(out)["rows"] == 9
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bank", "empty"]
+
+
+def test_a_kill_between_the_renames_of_an_overwrite_is_settled(tmp_path, monkeypatch):
+    out = tmp_path / "bank"
+    make_artefact(out)
+    work, _ = begin_artefact(out, {"job": 2}, overwrite=True)
+    (work / "new.bin").write_bytes(b"new")
+    rename = Path.rename
+
+    def killed(self, target):
+        if self == work:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        finish_artefact(out, kind="bank", manifest={"rows": 9}, files=["new.bin"])
+    monkeypatch.undo()
+    assert not out.exists()
+    settle_artefact(out)
+    assert verify_artefact(out)["rows"] == 9
+    assert [path.name for path in tmp_path.iterdir()] == ["bank"]
+
+
+def test_an_artefact_that_appeared_meanwhile_is_not_replaced(tmp_path):
+    out = tmp_path / "bank"
+    work, _ = begin_artefact(out, {"job": 1})
+    (work / "data.bin").write_bytes(b"x")
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(ResumeError, match="while this job ran"):
+        finish_artefact(out, kind="bank", manifest={}, files=["data.bin"])
+    assert (out / "mine.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("out", [".", "..", "/"])

@@ -39,7 +39,7 @@ def test_too_few_rows_name_both_numbers():
 
 def test_unknown_method_and_shrinkage_are_refused():
     x, y = paired(100, 4, noise=0.1)
-    with pytest.raises(InputError, match="whitened, orthogonal, orthogonal-scaled, ridge"):
+    with pytest.raises(InputError, match="whitened, orthogonal, orthogonal-scaled, isotropic, ridge, low-rank"):
         fitted(x, y, method="magic")
     with pytest.raises(InputError, match="shrinkage"):
         fitted(x, y, shrinkage=-1.0)

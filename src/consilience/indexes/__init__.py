@@ -1,0 +1,1 @@
+"""Live vector indexes (npy, parquet, FAISS, LanceDB, Qdrant local, pgvector): read as they are, rewritten beside."""

@@ -1,0 +1,228 @@
+"""A LanceDB table in a local folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from consilience.core.errors import InputError
+from consilience.core.extras import require
+from consilience.core.progress import log
+from consilience.indexes.columns import arrow_columns, ids_of, new_schema, vectors_of, with_vectors
+from consilience.indexes.index import (
+    Block,
+    Metric,
+    RowChecks,
+    Transform,
+    Vectors,
+    checked_blocks,
+    fingerprint_blocks,
+    in_order,
+    require_rows,
+    transformed,
+)
+from consilience.indexes.publish import published, require_new
+from consilience.indexes.spec import IndexSpec
+
+_METRICS: dict[str, Metric] = {"cosine": "cosine", "dot": "dot", "l2": "l2"}
+_LOOKUP_IDS = 1000  # assumed: a filter of that many ids is still quick to parse
+_EMBEDDING_FUNCTIONS = b"embedding_functions"
+
+
+class LanceIndex:
+    """A table with an id column and a vector column.
+
+    Args:
+        folder: the database's folder.
+        table: the table's name.
+        id_column: integers or text.
+        vector_column: lists of floats.
+        metric: what the vectors are compared by; by default that of the table's vector index, else "cosine".
+
+    Raises:
+        InputError: no such folder, table or column, several that can be meant, or no rows.
+        MissingExtraError: lancedb isn't installed.
+    """
+
+    kind = "lancedb"
+
+    def __init__(
+        self,
+        folder: Path,
+        table: str,
+        *,
+        id_column: str | None = None,
+        vector_column: str | None = None,
+        metric: Metric | None = None,
+    ) -> None:
+        self.label = f"lancedb:{folder}#{table}"
+        self.spec = IndexSpec("lancedb", str(folder), table)
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder. Check the path")
+        self._lancedb: Any = require("lancedb", extra="lancedb", purpose="to read LanceDB tables")
+        self._path = table_path(folder, table)
+        if not self._path.is_dir():
+            found = ", ".join(sorted(path.stem for path in folder.glob("*.lance"))) or "none"
+            raise InputError(f"{folder}: has no table {table!r}; it has {found}. Choose one behind the #")
+        try:
+            self._table: Any = self._lancedb.connect(str(folder)).open_table(table)
+        except (ValueError, RuntimeError, OSError) as error:
+            raise InputError(f"{self.label}: LanceDB can't open it ({error}). Check the table") from error
+        # Pinned: what another process adds meanwhile is left out of every pass alike.
+        self._table.checkout(self._table.version)
+        self.rows = int(self._table.count_rows())
+        require_rows(self.label, self.rows)
+        self._schema: Any = self._table.schema
+        self._columns = arrow_columns(self.label, self._schema, id_column, vector_column)
+        self.dimensions = self._width()
+        self.metric: Metric = metric or self._metric()
+
+    def iter_blocks(self, rows: int = 8192) -> Iterator[Block]:
+        """See :meth:`VectorIndex.iter_blocks`; in the table's order of storage."""
+        return checked_blocks(self, lambda: self._blocks(rows))
+
+    def lookup(self, ids: Sequence[str]) -> Vectors:
+        """See :meth:`VectorIndex.lookup`."""
+        import pyarrow as pa
+
+        id_column, vector_column = self._columns
+        numeric = pa.types.is_integer(self._schema.field(id_column).type)
+        found: dict[str, Vectors] = {}
+        wanted = sorted({name for name in ids if not numeric or _is_integer(name)})
+        for start in range(0, len(wanted), _LOOKUP_IDS):
+            some = wanted[start : start + _LOOKUP_IDS]
+            values = some if numeric else ["'" + name.replace("'", "''") + "'" for name in some]
+            query = self._table.search().where(f"`{id_column}` IN ({', '.join(values)})")
+            batch = query.select([id_column, vector_column]).limit(self.rows).to_arrow().combine_chunks()
+            if batch.num_rows:
+                names = ids_of(self.label, batch.column(id_column).chunk(0))
+                vectors = vectors_of(self.label, batch.column(vector_column).chunk(0), names, self.dimensions)
+                found.update(zip(names, vectors, strict=True))
+        return in_order(self, found, ids)
+
+    def fingerprint(self) -> str:
+        """See :meth:`VectorIndex.fingerprint`."""
+        return fingerprint_blocks(self.iter_blocks())
+
+    def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
+        """Write a new table, in a new folder or under a new name: all other columns copied, its indexes built anew."""
+        import pyarrow as pa
+
+        name = fragment or self._path.stem
+        target = table_path(Path(out), name)
+        require_new(target, self._path)
+        schema = self._new_schema(dimensions)
+        failures: list[Exception] = []
+
+        def batches() -> Iterator[Any]:
+            # LanceDB wraps what a generator raises in its own error, so the first is kept aside.
+            try:
+                yield from self._rewritten(schema, transform, dimensions, block_rows)
+            except Exception as error:
+                failures.append(error)
+                raise
+
+        with published(target, inner=target.name) as partial:
+            partial.mkdir()
+            inner = self._lancedb.connect(str(partial))
+            try:
+                reader = pa.RecordBatchReader.from_batches(schema, batches())
+                table = inner.create_table(name, data=reader, schema=schema)
+                self._index_anew(table)
+            except (ValueError, RuntimeError, OSError, pa.ArrowException) as error:
+                raise (failures[0] if failures else error) from error
+
+    def _rewritten(self, schema: Any, transform: Transform, dimensions: int, block_rows: int) -> Iterator[Any]:  # noqa: ANN401
+        id_column, vector_column = self._columns
+        checks = RowChecks(self.label, self.dimensions)
+        for batch in self._batches(None, block_rows):
+            ids = ids_of(self.label, batch.column(id_column))
+            vectors = vectors_of(self.label, batch.column(vector_column), ids, self.dimensions)
+            checks.check(ids, vectors)
+            new = transformed(self.label, transform, ids, vectors, dimensions)
+            yield with_vectors(batch, schema, vector_column, new)
+        checks.finish(lambda: (ids for ids, _ in self._blocks(block_rows)))
+
+    def _new_schema(self, dimensions: int) -> Any:  # noqa: ANN401 - pyarrow.Schema
+        schema = new_schema(self._schema, self._columns[1], dimensions)
+        metadata = dict(schema.metadata or {})
+        if metadata.pop(_EMBEDDING_FUNCTIONS, None) is not None:
+            log(
+                f"{self.label}: the table embeds texts with its old model by itself; the new table doesn't, since its "
+                "vectors are another model's"
+            )
+        return schema.with_metadata(metadata or None)
+
+    def _index_anew(self, table: Any) -> None:  # noqa: ANN401 - lancedb.table.Table
+        for config in self._table.list_indices():
+            columns, kind = list(config.columns), _index_type(config)
+            if columns == [self._columns[1]]:
+                table.create_index(metric=self.metric, vector_column_name=columns[0], index_type=kind)
+            elif len(columns) == 1 and kind in ("BTREE", "BITMAP", "LABEL_LIST"):
+                table.create_scalar_index(columns[0], index_type=kind)
+            else:
+                log(f"{self.label}: its {kind} index on {', '.join(columns)} isn't copied. Create it on the new table")
+
+    def _width(self) -> int:
+        import pyarrow as pa
+
+        kind = self._schema.field(self._columns[1]).type
+        if pa.types.is_fixed_size_list(kind):
+            return int(kind.list_size)
+        first = self._table.search().select([self._columns[1]]).limit(1).to_arrow()
+        width = len(first.column(0)[0].as_py() or ())
+        if width < 1:
+            raise InputError(f"{self.label}: its first vector is empty or missing. Embed or delete the rows without one")
+        return width
+
+    def _metric(self) -> Metric:
+        for config in self._table.list_indices():
+            if list(config.columns) == [self._columns[1]]:
+                stats = self._table.index_stats(config.name)
+                found = _METRICS.get(str(getattr(stats, "distance_type", "")).lower())
+                if found is not None:
+                    return found
+        return "cosine"
+
+    def _batches(self, columns: list[str] | None, rows: int) -> Iterator[Any]:
+        query = self._table.search()
+        if columns is not None:
+            query = query.select(columns)
+        for batch in query.to_batches(rows):
+            if batch.num_rows:
+                yield batch
+
+    def _blocks(self, rows: int) -> Iterator[Block]:
+        id_column, vector_column = self._columns
+        for batch in self._batches([id_column, vector_column], rows):
+            ids = ids_of(self.label, batch.column(id_column))
+            yield ids, vectors_of(self.label, batch.column(vector_column), ids, self.dimensions)
+
+
+def table_path(folder: Path, table: str) -> Path:
+    """Return the folder in which LanceDB keeps a table."""
+    return folder / f"{table}.lance"
+
+
+def _index_type(config: Any) -> str:  # noqa: ANN401 - lancedb's IndexConfig
+    """Return an index's type as ``create_index`` takes it: ``IvfPq`` is ``IVF_PQ`` there."""
+    kinds = {
+        "ivfflat": "IVF_FLAT",
+        "ivfpq": "IVF_PQ",
+        "ivfsq": "IVF_SQ",
+        "ivfrq": "IVF_RQ",
+        "ivfhnswpq": "IVF_HNSW_PQ",
+        "ivfhnswsq": "IVF_HNSW_SQ",
+        "ivfhnswflat": "IVF_HNSW_FLAT",
+        "btree": "BTREE",
+        "bitmap": "BITMAP",
+        "labellist": "LABEL_LIST",
+    }
+    name = str(config.index_type)
+    return kinds.get(name.lower().replace("_", ""), name)
+
+
+def _is_integer(name: str) -> bool:
+    digits = name.removeprefix("-")
+    return digits.isascii() and digits.isdigit()

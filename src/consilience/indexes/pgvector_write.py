@@ -1,0 +1,265 @@
+"""A new pgvector table beside another one: loaded under a temporary name, renamed in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from consilience.core.errors import InputError, ResumeError
+from consilience.core.progress import log
+from consilience.indexes.index import RowChecks, Transform, Vectors, transformed
+from consilience.indexes.pgvector_index import connected, find_table, without_password
+
+if TYPE_CHECKING:
+    from consilience.indexes.pgvector_index import PgvectorIndex
+
+_SUFFIX = "__partial"
+_MARK = "Consilience writes this table; it's renamed when it is complete"
+_NAME_BYTES = 63  # PostgreSQL cuts longer names
+
+_SAME_PLACE = "SELECT pg_postmaster_start_time(), current_database()"
+_VECTOR_INDEXES = """
+SELECT c.relname, pg_get_indexdef(c.oid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_am m ON m.oid = c.relam WHERE i.indrelid = %s AND m.amname IN ('hnsw', 'ivfflat')
+"""
+_OWN_NAMES = """
+SELECT 'INDEX', c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = %(table)s
+UNION ALL
+SELECT 'SEQUENCE', c.relname FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'S'
+WHERE d.refobjid = %(table)s AND d.deptype IN ('a', 'i')
+"""
+_SEQUENCES = """
+SELECT a.attname, a.attidentity <> '', pg_get_serial_sequence(%(name)s, a.attname),
+       format_type(a.atttypid, a.atttypmod)
+FROM pg_attribute a WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
+  AND pg_get_serial_sequence(%(name)s, a.attname) IS NOT NULL
+"""
+_LEFT_BEHIND = """
+SELECT 'foreign keys' FROM pg_constraint WHERE conrelid = %(table)s AND contype = 'f'
+UNION SELECT 'triggers' FROM pg_trigger WHERE tgrelid = %(table)s AND NOT tgisinternal
+UNION SELECT 'row security' FROM pg_class WHERE oid = %(table)s AND relrowsecurity
+UNION SELECT 'grants' FROM pg_class WHERE oid = %(table)s AND relacl IS NOT NULL
+"""
+
+
+def write_table(
+    source: PgvectorIndex, dsn: str, table: str, transform: Transform, dimensions: int, block_rows: int
+) -> None:
+    """Write the new table; see :meth:`PgvectorIndex.rewrite`.
+
+    Args:
+        source: the table that is read, in one snapshot.
+        dsn: the same database, perhaps as another user.
+        table: the new table's name; without a schema it goes to the source's.
+        transform: maps rows as stored to new rows.
+        dimensions: their width.
+        block_rows: how many rows are in memory at once.
+
+    Raises:
+        InputError: the table exists, is the source, is in another database, or PostgreSQL refuses.
+        ResumeError: another process is writing it.
+    """
+    schema, name = _split(source, table)
+    label = f"pgvector:{without_password(dsn)}#{schema}.{name}"
+    if (schema, name) == (source.schema, source.table):
+        raise InputError(f"{label}: is the source table, which is never changed. Choose another --out")
+    if len((name + _SUFFIX).encode()) > _NAME_BYTES:
+        raise InputError(f"{label}: expected a name of at most {_NAME_BYTES - len(_SUFFIX)} bytes. Choose a shorter one")
+    with connected(dsn, label) as connection, connection.cursor() as cursor, source.reading() as reader:
+        _require_same_place(cursor, reader, source, label)
+        (free,) = cursor.execute(
+            "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", [f"consilience {schema}.{name}"]
+        ).fetchone()
+        if not free:
+            raise ResumeError(f"{label}: another process is writing it. Wait for it or choose another --out")
+        if find_table(cursor, f"{schema}.{name}") is not None:
+            raise InputError(f"{label}: already exists. Choose another --out or drop it")
+        writer = _Writer(source, cursor, schema, name, label)
+        writer.create(dimensions)
+        connection.commit()
+        try:
+            writer.load(reader, transform, dimensions, block_rows)
+            writer.finish()
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            writer.drop()
+            connection.commit()
+            raise
+        for (what,) in reader.execute(_LEFT_BEHIND, {"table": source.oid}):
+            log(f"{label}: the source's {what} aren't copied. Add them to the new table if you want them there too")
+
+
+class _Writer:
+    """The steps of one new table; the caller commits between them."""
+
+    def __init__(self, source: PgvectorIndex, cursor: Any, schema: str, name: str, label: str) -> None:  # noqa: ANN401
+        self._source = source
+        self._cursor = cursor
+        self._schema = schema
+        self._name = name
+        self._label = label
+        self._partial = name + _SUFFIX
+        self._index_definitions: list[str] = []
+
+    def create(self, dimensions: int) -> None:
+        """Make the empty table; its vector indexes are noted and dropped, to be built when the rows are there."""
+        self.drop()
+        source, kind = self._source, self._source.vector.type
+        self._run("CREATE TABLE {partial} (LIKE {table} INCLUDING ALL)")
+        self._run("COMMENT ON TABLE {partial} IS {mark}")
+        # While the index is there: PostgreSQL then says at once that it can't index vectors as wide as this.
+        self._run(
+            "ALTER TABLE {partial} ALTER COLUMN {vector} TYPE {kind}",
+            kind=self._sql().SQL("{}({})").format(self._sql().Identifier(source.vector.type_schema, kind), dimensions),
+        )
+        for index, definition in self._cursor.execute(_VECTOR_INDEXES, [self._oid()]).fetchall():
+            self._index_definitions.append(definition)
+            self._run("DROP INDEX {index}", index=self._sql().Identifier(self._schema, index))
+        self._own_sequences()
+
+    def load(self, reader: Any, transform: Transform, dimensions: int, block_rows: int) -> None:  # noqa: ANN401
+        """Copy all rows as text, with other vectors."""
+        source = self._source
+        names = [column.name for column in source.columns if not column.generated]
+        if source.id not in names:
+            raise InputError(f"{source.label}: ids in a generated column can't be written. Choose another --id-column")
+        id_at, vector_at = names.index(source.id), names.index(source.vector.name)
+        columns = self._sql().SQL(", ").join(map(self._sql().Identifier, names))
+        select = source.compose("COPY (SELECT {columns} FROM {table} ORDER BY {id}) TO STDOUT", columns=columns)
+        insert = self._composed("COPY {partial} ({columns}) FROM STDIN", columns=columns)
+        checks = RowChecks(source.label, source.dimensions)
+        with reader.copy(select) as incoming, self._cursor.copy(insert) as outgoing:
+            for rows in _blocks(incoming.rows(), block_rows):
+                ids = [row[id_at] for row in rows]
+                vectors = np.stack([self._parsed(row[id_at], row[vector_at]) for row in rows])
+                checks.check(ids, vectors)
+                new = transformed(source.label, transform, ids, vectors, dimensions)
+                for row, vector in zip(rows, new.tolist(), strict=True):
+                    text = "[" + ",".join([f"{number:.9g}" for number in vector]) + "]"
+                    outgoing.write_row((*row[:vector_at], text, *row[vector_at + 1 :]))
+        checks.finish(lambda: (ids for ids, _ in source.iter_blocks(block_rows)))
+
+    def finish(self) -> None:
+        """Build the vector indexes and give the table, its indexes and sequences their final names."""
+        for definition in self._index_definitions:
+            self._cursor.execute(definition)
+        oid = self._oid()
+        owned = self._cursor.execute(_OWN_NAMES, {"table": oid}).fetchall()
+        (comment,) = self._cursor.execute("SELECT obj_description(%s, 'pg_class')", [self._source.oid]).fetchone()
+        self._run("COMMENT ON TABLE {partial} IS {comment}", comment=self._sql().Literal(comment))
+        sql = self._sql()
+        self._run("ALTER TABLE {partial} RENAME TO {name}", name=sql.Identifier(self._name))
+        for what, old in owned:
+            new = old.replace(self._partial, self._name, 1)
+            taken = find_relation(self._cursor, self._schema, new)
+            if new != old and not taken:
+                self._cursor.execute(
+                    sql.SQL("ALTER {} {} RENAME TO {}").format(
+                        sql.SQL(what), sql.Identifier(self._schema, old), sql.Identifier(new)
+                    )
+                )
+
+    def drop(self) -> None:
+        """Drop what a killed run left at the temporary name, if it is ours.
+
+        Raises:
+            InputError: a table of that name isn't ours.
+        """
+        found = find_table(self._cursor, f"{self._schema}.{self._partial}")
+        if found is None:
+            return
+        (comment,) = self._cursor.execute("SELECT obj_description(%s, 'pg_class')", [found[0]]).fetchone()
+        if comment != _MARK:
+            raise InputError(
+                f"{self._label}: the temporary name {self._partial!r} is taken by a table that isn't ours. "
+                "Choose another --out"
+            )
+        self._run("DROP TABLE {partial}")
+
+    def _own_sequences(self) -> None:
+        """Give serial columns a sequence of their own, at the source's position; a shared one would bind the tables."""
+        sql, source = self._sql(), self._source
+        quoted = sql.Identifier(source.schema, source.table).as_string(self._cursor)
+        partial = sql.Identifier(self._schema, self._partial)
+        query = {"name": quoted, "table": source.oid}
+        for column, identity, sequence, kind in self._cursor.execute(_SEQUENCES, query).fetchall():
+            if not identity:
+                fresh = sql.Identifier(self._schema, f"{self._partial}_{column}_seq")
+                self._cursor.execute(sql.SQL("CREATE SEQUENCE {} AS {}").format(fresh, sql.SQL(kind)))
+                self._cursor.execute(
+                    sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET DEFAULT nextval({})").format(
+                        partial, sql.Identifier(column), sql.Literal(fresh.as_string(self._cursor))
+                    )
+                )
+                self._cursor.execute(
+                    sql.SQL("ALTER SEQUENCE {} OWNED BY {}").format(
+                        fresh, sql.Identifier(self._schema, self._partial, column)
+                    )
+                )
+            self._cursor.execute(
+                sql.SQL("SELECT setval(pg_get_serial_sequence(%s, %s), last_value, is_called) FROM {}").format(
+                    sql.SQL(sequence)
+                ),
+                [partial.as_string(self._cursor), column],
+            )
+
+    def _parsed(self, name: str, text: str | None) -> Vectors:
+        if text is None:
+            raise InputError(f"{self._source.label}: id {name!r} has no vector. Embed or delete the rows without one")
+        return np.array(text[1:-1].split(","), dtype=np.float32)
+
+    def _oid(self) -> int:
+        found = find_table(self._cursor, f"{self._schema}.{self._partial}")
+        if found is None:
+            raise InputError(f"{self._label}: its temporary table was dropped while this job ran. Run the command again")
+        return found[0]
+
+    def _composed(self, query: str, **more: Any) -> Any:  # noqa: ANN401 - psycopg.sql.Composable
+        sql = self._sql()
+        return self._source.compose(
+            query, partial=sql.Identifier(self._schema, self._partial), mark=sql.Literal(_MARK), **more
+        )
+
+    def _run(self, query: str, **more: Any) -> None:  # noqa: ANN401 - psycopg.sql.Composable
+        self._cursor.execute(self._composed(query, **more))
+
+    @staticmethod
+    def _sql() -> Any:  # noqa: ANN401 - the module psycopg.sql
+        from psycopg import sql
+
+        return sql
+
+
+def find_relation(cursor: Any, schema: str, name: str) -> bool:  # noqa: ANN401 - psycopg.Cursor
+    """Return whether a table, index, sequence or view of this name is in a schema."""
+    query = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
+    return cursor.execute(query, [schema, name]).fetchone() is not None
+
+
+def _split(source: PgvectorIndex, table: str) -> tuple[str, str]:
+    schema, dot, name = table.partition(".")
+    return (schema, name) if dot else (source.schema, table)
+
+
+def _require_same_place(cursor: Any, reader: Any, source: PgvectorIndex, label: str) -> None:  # noqa: ANN401
+    """Refuse another database: the rows are copied by PostgreSQL's own definition of the source table."""
+    there, here = cursor.execute(_SAME_PLACE).fetchone(), reader.execute(_SAME_PLACE).fetchone()
+    if there != here:
+        raise InputError(
+            f"{label}: is in another database than {source.label}. Write the new table beside the source (--out "
+            "'#TABLE') and move it with pg_dump"
+        )
+
+
+def _blocks(rows: Iterator[Sequence[str | None]], size: int) -> Iterator[list[Any]]:
+    block: list[Any] = []
+    for row in rows:
+        block.append(row)
+        if len(block) == size:
+            yield block
+            block = []
+    if block:
+        yield block

@@ -1,0 +1,237 @@
+"""Rotate: a student, an exported model or a bank into another bank's or model's frame, by one orthogonal matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from consilience.core.artefacts import MANIFEST, read_manifest, settle_artefact
+from consilience.core.errors import FrameMismatchError, InputError, ResumeError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from consilience.banks.reader import Bank
+    from consilience.committee.rotation import Rotation
+    from consilience.core.encoder import Encoder
+    from consilience.corpora.text import Corpus, CorpusSpec
+
+PAIRS = 2_500  # cited: design, section 6
+HELD_OUT = 2_500
+
+
+def rotate(
+    source: str | Path | Bank,
+    *,
+    into: str | Path | Bank,
+    out: str | Path,
+    pairs: int = PAIRS,
+    held_out: int = HELD_OUT,
+    corpus: CorpusSpec | str | Path | None = None,
+    column: str | None = None,
+    where: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    on_fault: Literal["refuse", "drop"] = "refuse",
+    seed: int = 0,
+    force: bool = False,
+    overwrite: bool = False,
+) -> Rotation:
+    """Fit the rotation of one frame into another and judge it on pairs that it didn't see.
+
+    Args:
+        source: what is rotated: a student, an exported folder, any model that ``evaluate`` opens, or a bank.
+        into: whose frame it shall be in, likewise.
+        out: the rotation's folder.
+        pairs: rows that it is fitted to.
+        held_out: other rows that it is judged on.
+        corpus: texts that a model embeds; needed unless both sides are banks. It is the corpus of a side that is a bank.
+        column: the corpus's text column.
+        where: keep the corpus's rows with these values.
+        limit: rows of the corpus.
+        on_fault: what to do with faulty rows.
+        seed: of the row samples.
+        force: keep a rotation that is no better than chance; its report still calls it refused.
+        overwrite: replace what is there.
+
+    Returns:
+        The rotation; the one that exists when ``out`` is exactly this job, finished.
+
+    Raises:
+        AlignmentRefusedError: too few pairs, or the rotation is no better than chance.
+        FrameMismatchError: a bank of another corpus.
+        InputError: a side or an option isn't valid.
+        ResumeError: ``out`` is something else.
+
+    Source: design, section 6.
+    """
+    from consilience.committee.consensus_report import rounded_json
+    from consilience.committee.rotation import (
+        judge_rotation,
+        load_rotation,
+        refuse_at_null,
+        save_rotation,
+        solve_rotation,
+        unit_pairs,
+    )
+    from consilience.corpora.fingerprint import fingerprint_corpus
+    from consilience.corpora.text import open_corpus
+    from consilience.frames.sampling import split_rows
+
+    if pairs < 1 or held_out < 10:
+        raise InputError(f"rotate: expected at least 1 pair and 10 held-out rows, got {pairs} and {held_out}")
+    sides = [_open_side(source), _open_side(into)]
+    texts: Corpus | None = None
+    if corpus is not None:
+        texts = open_corpus(corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault)
+    elif any(side.bank is None for side in sides):
+        named = next(side.label for side in sides if side.bank is None)
+        raise InputError(f"rotate: {named} is a model, so texts are needed for it to embed. Give --corpus")
+    identity = None if texts is None else fingerprint_corpus(texts)
+    rows, fingerprint = _common_rows(sides, None if identity is None else (identity.rows, identity.fingerprint))
+    if sides[0].frame == sides[1].frame:
+        raise InputError(
+            f"rotate: {sides[0].label} and {sides[1].label} are both in frame {sides[0].frame}: there is nothing to rotate"
+        )
+    job = {
+        "source": sides[0].id,
+        "target": sides[1].id,
+        "corpus": fingerprint,
+        "pairs": pairs,
+        "held_out": held_out,
+        "seed": seed,
+        "force": force,
+    }
+    folder = Path(out)
+    settle_artefact(folder)
+    if folder.exists() and not overwrite:
+        if (folder / MANIFEST).is_file() and read_manifest(folder).get("job") == job:
+            return load_rotation(folder)
+        raise ResumeError(f"{folder}: exists and isn't the result of this command. Choose another --out or --overwrite")
+
+    split = split_rows(rows, pairs, held_out, seed=seed)
+    names = (sides[0].label, sides[1].label)
+    both = _Texts(texts, {*split.fit.tolist(), *split.held_out.tolist()})
+    fit = unit_pairs(sides[0].rows(split.fit, both), sides[1].rows(split.fit, both), names=names)
+    held = unit_pairs(sides[0].rows(split.held_out, both), sides[1].rows(split.held_out, both), names=names)
+    # Judged as it is stored: in fp16.
+    import numpy as np
+
+    matrix = solve_rotation(*fit).astype(np.float16).astype(np.float32)
+    report = judge_rotation(matrix, fit=fit, held_out=held, seed=seed)
+    if not force:
+        refuse_at_null(report, source=names[0], target=names[1])
+    manifest = {
+        "source": sides[0].to_json(),
+        "target": sides[1].to_json(),
+        "corpus": {"fingerprint": fingerprint, "rows": rows},
+        "rows": {"fit": len(split.fit), "held_out": len(split.held_out)},
+        "report": rounded_json(report.to_json()),
+    }
+    return save_rotation(folder, job=job, manifest=manifest, matrix=matrix, overwrite=overwrite)
+
+
+class _Texts:
+    """The corpus rows that are needed, read once."""
+
+    def __init__(self, corpus: Corpus | None, wanted: set[int]) -> None:
+        self._corpus, self._wanted = corpus, wanted
+        self._found: dict[int, str] | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return these rows' texts in order."""
+        if self._corpus is None:
+            raise ValueError("no corpus")
+        if self._found is None:
+            self._found = {row: text for row, text in enumerate(self._corpus) if row in self._wanted}
+        return [self._found[int(row)] for row in rows]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One end of a rotation: a bank, or a model that embeds the corpus."""
+
+    label: str
+    id: str
+    frame: str
+    dimensions: int
+    bank: Bank | None
+    rows: Callable[[NDArray[np.int64], _Texts], NDArray[np.floating]]  # embeddings of corpus rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest says of it: no path of this machine."""
+        label = Path(self.label).name if Path(self.label).exists() else self.label
+        return {"label": label, "id": self.id, "frame": self.frame, "dimensions": self.dimensions}
+
+
+def _open_side(side: str | Path | Bank) -> _Side:
+    from consilience.banks.reader import Bank, open_bank
+
+    path = None if isinstance(side, Bank) else Path(str(side))
+    if isinstance(side, Bank):
+        bank: Bank | None = side
+    elif path is not None and (path / MANIFEST).is_file() and read_manifest(path)["kind"] == "bank":
+        bank = open_bank(path)
+    else:
+        bank = None
+    if bank is not None:
+        from consilience.banks.verify import verify_bank
+
+        bank = verify_bank(bank)
+        return _Side(str(bank.path), bank.id, bank.frame, bank.dimensions, bank, partial(_bank_rows, bank))
+    from consilience.recipes.encoders import open_encoder
+
+    encoder = open_encoder(str(side))
+    read = partial(_model_rows, encoder)
+    return _Side(str(side), _model_id(encoder), model_frame(encoder), encoder.dimensions, None, read)
+
+
+def _bank_rows(bank: Bank, rows: NDArray[np.int64], _: _Texts) -> NDArray[np.floating]:
+    return bank[rows]
+
+
+def _model_rows(encoder: Encoder, rows: NDArray[np.int64], texts: _Texts) -> NDArray[np.floating]:
+    from consilience.teachers.checked import encode_checked
+
+    return encode_checked(encoder, texts.take(rows))
+
+
+def _model_id(encoder: Encoder) -> str:
+    from consilience.core.hashing import content_id
+
+    return content_id(encoder.identity(), prefix="model-")
+
+
+def model_frame(encoder: Encoder) -> str:
+    """Return the frame that a model's vectors are in: a student's is its target's, any other model's is its own.
+
+    Args:
+        encoder: an open model.
+    """
+    from consilience.banks.manifest import teacher_frame
+
+    identity = encoder.identity()
+    frame = identity.get("frame") if identity.get("backend") == "student" else None
+    return str(frame) if frame else teacher_frame(identity)
+
+
+def _common_rows(sides: list[_Side], corpus: tuple[int, str] | None) -> tuple[int, str]:
+    """Return the rows and the fingerprint that all of it shares.
+
+    Raises:
+        FrameMismatchError: two of them are of different corpora.
+    """
+    found = [(side.label, side.bank.rows, side.bank.corpus_fingerprint) for side in sides if side.bank is not None]
+    if corpus is not None:
+        found.append(("the corpus", *corpus))
+    first = found[0]
+    for other in found[1:]:
+        if other[1:] != first[1:]:
+            raise FrameMismatchError(
+                f"rotate: {first[0]} has corpus {first[2][:12]}... ({first[1]} rows), {other[0]} has {other[2][:12]}... "
+                f"({other[1]} rows). Embed the same corpus on both sides"
+            )
+    return first[1], first[2]
