@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from consilience.recipes.export import export
     from consilience.recipes.inspect import inspect
     from consilience.recipes.load import load
+    from consilience.recipes.migrate import migrate
     from consilience.recipes.rotate import rotate
     from consilience.recipes.run import run
 
-_VERBS = ("align", "consensus", "distill", "embed", "evaluate", "export", "inspect", "load", "rotate", "run")
+_VERBS = ("align", "consensus", "distill", "embed", "evaluate", "export", "inspect", "load", "migrate", "rotate", "run")
 
 __all__ = [
     "__version__",
@@ -35,6 +36,7 @@ __all__ = [
     "export",
     "inspect",
     "load",
+    "migrate",
     "rotate",
     "run",
 ]

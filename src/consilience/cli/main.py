@@ -18,8 +18,10 @@ from consilience.cli import (
     embed,
     evaluate,
     export,
+    frames,
     grammar,
     inspect,
+    migrate,
     rotate,
     run,
 )
@@ -36,8 +38,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (corpus, grammar, embed, align, consensus, distill, rotate, evaluate, export, run, inspect):
+for verb in (corpus, grammar, embed, align, consensus, distill, rotate, migrate, evaluate, export, run, inspect):
     app.command(name=verb.__name__.rsplit(".", 1)[-1])(verb.command)
+
+
+app.add_typer(frames.app, name="frames")
 
 
 def _print_version(value: bool) -> None:

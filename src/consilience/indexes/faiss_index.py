@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, StorageError
 from consilience.core.extras import require
-from consilience.core.files import storage_errors
 from consilience.core.progress import log
 from consilience.indexes.faiss_build import EXACT, empty_like, needs_ids, training_rows
 from consilience.indexes.index import (
@@ -107,11 +106,12 @@ class FaissIndex:
                     fresh.add_with_ids(new, np.array(ids, dtype=np.int64))
                 else:
                     fresh.add(new)
-            with storage_errors(target):
-                try:
-                    self._faiss.write_index(fresh, str(partial))
-                except RuntimeError as error:  # FAISS reports the file system's refusals so
-                    raise OSError(28, _reason(error)) from error
+            try:
+                self._faiss.write_index(fresh, str(partial))
+            except RuntimeError as error:  # FAISS reports the file system's refusals so
+                raise StorageError(
+                    f"{target}: FAISS can't write it ({_reason(error)}). Free some space or choose another --out"
+                ) from error
 
     def _training_rows(self, fresh: Any, transform: Transform, dimensions: int, block_rows: int) -> Vectors:  # noqa: ANN401
         chosen = training_rows(self._faiss, fresh, self.rows)

@@ -36,7 +36,7 @@ WHERE c.relkind IN ('r', 'p') AND c.relname = %(table)s
   AND (n.nspname = %(schema)s OR (%(schema)s::text IS NULL AND pg_table_is_visible(c.oid)))
 """
 _FIND_COLUMNS = """
-SELECT a.attname, t.typname, n.nspname, a.atttypmod, a.attgenerated, a.attidentity
+SELECT a.attname, t.typname, n.nspname, a.atttypmod, a.attgenerated <> ''
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
@@ -61,7 +61,6 @@ class Column:
     type_schema: str
     modifier: int
     generated: bool
-    identity: bool
 
 
 class PgvectorIndex:
@@ -99,8 +98,8 @@ class PgvectorIndex:
         with self.reading() as cursor:
             self.oid, self.schema, self.table = find_table(cursor, table) or self._no_table(cursor, table)
             self.columns = [
-                Column(name, kind, schema, modifier, generated not in ("", b"\0", "\0"), identity not in ("", "\0"))
-                for name, kind, schema, modifier, generated, identity in cursor.execute(_FIND_COLUMNS, [self.oid])
+                Column(name, kind, schema, modifier, generated)
+                for name, kind, schema, modifier, generated in cursor.execute(_FIND_COLUMNS, [self.oid])
             ]
             names = [column.name for column in self.columns]
             vectors = [column.name for column in self.columns if column.type in _VECTOR_TYPES]
@@ -109,7 +108,7 @@ class PgvectorIndex:
             ids = [column.name for column in self.columns if column.type in _ID_TYPES]
             key = [name for (name,) in cursor.execute(_FIND_KEY, [self.oid])]
             usual = key[0] if len(key) == 1 and key[0] in ids else "id"
-            self._keyed = id_column is None and [usual] == key or ([id_column] == key)
+            self.keyed = [id_column if id_column is not None else usual] == key
             self.id = choose_column(self.label, "id", id_column or (usual if usual in ids else None), ids, names, usual)
             self.rows = self._count(cursor)
             require_rows(self.label, self.rows)
@@ -118,7 +117,7 @@ class PgvectorIndex:
 
     def iter_blocks(self, rows: int = 8192) -> Iterator[Block]:
         """See :meth:`VectorIndex.iter_blocks`; in the order of the ids."""
-        return checked_blocks(self, lambda: self._blocks(rows), unique=self._keyed)
+        return checked_blocks(self, lambda: self._blocks(rows), unique=self.keyed)
 
     def lookup(self, ids: Sequence[str]) -> Vectors:
         """See :meth:`VectorIndex.lookup`."""
@@ -161,9 +160,7 @@ class PgvectorIndex:
             sql.Identifier(schema, "vector_send"), vector, sql.Identifier(schema, "vector")
         )
         table = sql.Identifier(self.schema, self.table)
-        return sql.SQL(query).format(  # type: ignore[arg-type, unused-ignore] - queries of this package only
-            id=sql.Identifier(self.id), vector=vector, table=table, send=send, **more
-        )
+        return sql.SQL(query).format(id=sql.Identifier(self.id), vector=vector, table=table, send=send, **more)
 
     def _blocks(self, rows: int) -> Iterator[Block]:
         query = self.compose("SELECT {id}::text, {send} FROM {table} ORDER BY {id}")
@@ -219,12 +216,18 @@ class PgvectorIndex:
         return found.pop() or "cosine" if len(found) == 1 else "cosine"
 
 
-def find_table(cursor: Any, table: str) -> tuple[int, str, str] | None:  # noqa: ANN401 - psycopg.Cursor
-    """Return the oid, schema and name of a table, or None; a dot may separate the schema from the name."""
-    found = cursor.execute(_FIND_TABLE, {"schema": None, "table": table}).fetchone()
-    if found is None and "." in table:
-        schema, _, name = table.partition(".")
-        found = cursor.execute(_FIND_TABLE, {"schema": schema, "table": name}).fetchone()
+def find_table(cursor: Any, table: str, schema: str | None = None) -> tuple[int, str, str] | None:  # noqa: ANN401
+    """Return the oid, schema and name of a table, or None.
+
+    Args:
+        cursor: of psycopg.
+        table: its name; without ``schema`` it's looked for along the search path, and a dot may separate its schema.
+        schema: where it has to be.
+    """
+    found = cursor.execute(_FIND_TABLE, {"schema": schema, "table": table}).fetchone()
+    if found is None and schema is None and "." in table:
+        schema, _, table = table.partition(".")
+        found = cursor.execute(_FIND_TABLE, {"schema": schema, "table": table}).fetchone()
     return None if found is None else (int(found[0]), str(found[1]), str(found[2]))
 
 
@@ -266,8 +269,8 @@ def without_password(dsn: str) -> str:
         >>> without_password("host=localhost password='s3 cret' dbname=shop")
         'host=localhost dbname=shop'
     """
-    shown = re.sub(r"^(\w+://)([^:@/?]*):.*@", r"\1\2@", dsn, flags=re.DOTALL)
-    shown = re.sub(r"(?<=[?&])(?:ssl)?password=[^&]*&?", "", shown, flags=re.IGNORECASE).rstrip("?&")
+    shown = re.sub(r"(?<=[?&])(?:ssl)?password=[^&]*&?", "", dsn, flags=re.IGNORECASE).rstrip("?&")
+    shown = re.sub(r"^(\w+://)([^:@/?]*):.*@", r"\1\2@", shown, flags=re.DOTALL)
     return re.sub(r"\b(?:ssl)?password\s*=\s*('(?:[^'\\]|\\.)*'|\S+)\s*", "", shown, flags=re.IGNORECASE).strip()
 
 

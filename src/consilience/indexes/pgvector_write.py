@@ -74,7 +74,7 @@ def write_table(
         ).fetchone()
         if not free:
             raise ResumeError(f"{label}: another process is writing it. Wait for it or choose another --out")
-        if find_table(cursor, f"{schema}.{name}") is not None:
+        if find_relation(cursor, schema, name):
             raise InputError(f"{label}: already exists. Choose another --out or drop it")
         writer = _Writer(source, cursor, schema, name, label)
         writer.create(dimensions)
@@ -130,7 +130,7 @@ class _Writer:
         columns = self._sql().SQL(", ").join(map(self._sql().Identifier, names))
         select = source.compose("COPY (SELECT {columns} FROM {table} ORDER BY {id}) TO STDOUT", columns=columns)
         insert = self._composed("COPY {partial} ({columns}) FROM STDIN", columns=columns)
-        checks = RowChecks(source.label, source.dimensions)
+        checks = RowChecks(source.label, source.dimensions, unique=source.keyed)
         with reader.copy(select) as incoming, self._cursor.copy(insert) as outgoing:
             for rows in _blocks(incoming.rows(), block_rows):
                 ids = [row[id_at] for row in rows]
@@ -168,7 +168,7 @@ class _Writer:
         Raises:
             InputError: a table of that name isn't ours.
         """
-        found = find_table(self._cursor, f"{self._schema}.{self._partial}")
+        found = find_table(self._cursor, self._partial, self._schema)
         if found is None:
             return
         (comment,) = self._cursor.execute("SELECT obj_description(%s, 'pg_class')", [found[0]]).fetchone()
@@ -212,7 +212,7 @@ class _Writer:
         return np.array(text[1:-1].split(","), dtype=np.float32)
 
     def _oid(self) -> int:
-        found = find_table(self._cursor, f"{self._schema}.{self._partial}")
+        found = find_table(self._cursor, self._partial, self._schema)
         if found is None:
             raise InputError(f"{self._label}: its temporary table was dropped while this job ran. Run the command again")
         return found[0]

@@ -77,6 +77,8 @@ def consensus(
     }
     extra: dict[str, Any] = {
         "frames_id": frame_set.id,
+        # A GPA frame is nobody's: no student of it has absolute gauges before it is rotated.
+        **({"without_axes": True} if frame_set.reference_bank_id is None else {}),
         "members": [
             {"label": label, "bank_id": bank.id, "teacher": bank.teacher, "weight": share}
             for bank, label, share in zip(opened, labels, shares, strict=True)

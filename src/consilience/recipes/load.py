@@ -11,18 +11,20 @@ from consilience.core.errors import InputError
 if TYPE_CHECKING:
     from consilience.banks.reader import Bank
     from consilience.committee.frame_set import FrameSet
+    from consilience.committee.migration_artefact import Migration
+    from consilience.committee.rotation import Rotation
     from consilience.core.encoder import Encoder
     from consilience.students.text import StudentEncoder
 
 
-def load(path: str | Path) -> Bank | FrameSet | StudentEncoder | Encoder:
+def load(path: str | Path) -> Bank | FrameSet | Rotation | Migration | StudentEncoder | Encoder:
     """Open an artefact.
 
     Args:
         path: its folder.
 
     Returns:
-        A bank, a frame set, or an encoder for a student or an exported model.
+        A bank, a frame set, a rotation, a migration, or an encoder for a student or an exported model.
 
     Raises:
         InputError: nothing is there, or an artefact that has no Python object (a run's report, say).
@@ -42,6 +44,14 @@ def load(path: str | Path) -> Bank | FrameSet | StudentEncoder | Encoder:
         from consilience.students.text import load_student
 
         return load_student(folder)
+    if kind == "rotation":
+        from consilience.committee.rotation import load_rotation
+
+        return load_rotation(folder)
+    if kind == "migration":
+        from consilience.committee.migration_artefact import load_migration
+
+        return load_migration(folder)
     if kind == "export":
         from consilience.recipes.encoders import open_encoder
 

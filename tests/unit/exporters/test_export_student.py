@@ -292,3 +292,60 @@ def test_teachers_of_a_committee_are_its_members():
     manifest = {"target": {"bank": "bank-1", "teacher": committee, "extra": {"members": members}}}
     assert list(find_teachers(manifest)) == ["st:model", "hf:org/name"]
     assert list(find_teachers({"target": {"teacher": {"backend": "hf", "name": "org/name"}}})) == ["hf:org/name"]
+
+
+@pytest.fixture(scope="module")
+def rotation(student, tmp_path_factory):
+    from consilience.committee.rotation import save_rotation
+
+    matrix = np.linalg.qr(np.random.default_rng(3).standard_normal((24, 24)))[0]
+    side = {"label": "a", "id": "x", "frame": student.manifest["frame"], "dimensions": 24}
+    report = {"after": {"cosine": 0.9, "recall_at_1": 0.8, "recall_at_10": 0.9}, "gallery": 400}
+    manifest = {
+        "source": side,
+        "target": {**side, "label": "serving-model", "frame": "teacher:served"},
+        "rows": {"fit": 2500, "held_out": 400},
+        "report": report,
+    }
+    return save_rotation(tmp_path_factory.mktemp("rotation") / "r", job={}, manifest=manifest, matrix=matrix)
+
+
+def test_a_rotated_export_is_the_student_rotated_in_every_form(student, rotation, tmp_path):
+    out = tmp_path / "rotated"
+    manifest = export(student.manifest and student.name, out=out, rotation=rotation)
+    assert (manifest["rotation"], manifest["frame"]) == (rotation.id, "teacher:served")
+    assert max(manifest["parity"]["max_abs_difference"].values()) <= 1e-5
+    plain = embed_with_student(student_parts(student), PROBE)
+    np.testing.assert_allclose(embed_with_onnx(out, PROBE), rotation.apply(plain), atol=1e-5)
+    modules = json.loads((out / "modules.json").read_text())
+    assert [module["type"].rsplit(".", 1)[-1] for module in modules] == [
+        "Transformer", "Pooling", "Dense", "LayerNorm", "Dense", "Dense", "Normalize",
+    ]  # fmt: skip
+    assert json.loads((out / modules[5]["path"] / "config.json").read_text())["bias"] is False
+    card = (out / "README.md").read_text()
+    assert "serving-model" in card
+    code = re.search(r"```python\n(import torch\n.*?)```", card, re.DOTALL)[1].replace("path/to/this/folder", str(out))
+    done = clean_python(code + "\nprint('norm', embeddings.norm(dim=1).tolist())", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "norm [" in done.stdout
+
+
+def test_a_rotation_of_another_frame_is_refused(student, rotation, tmp_path):
+    from dataclasses import replace
+
+    from consilience.core.errors import FrameMismatchError
+
+    other = replace(rotation, manifest={**rotation.manifest, "source": {**rotation.manifest["source"], "frame": "frame-z"}})
+    with pytest.raises(FrameMismatchError, match=r"frame-z.*teacher:abc"):
+        export_student(student, tmp_path / "out", teachers=TEACHERS, rotation=other)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_export_again_is_already_done(student, exported, results, tmp_path):
+    options = {"results": results, "teachers": TEACHERS, "command": "consilience export student --out tiny"}
+    before = (exported / "manifest.json").stat().st_mtime_ns
+    again = export_student(student, exported, **options)
+    assert again["kind"] == "export"
+    assert (exported / "manifest.json").stat().st_mtime_ns == before
+    with pytest.raises(ResumeError):
+        export_student(student, exported, **{**options, "command": "another"})

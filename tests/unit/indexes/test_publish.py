@@ -1,0 +1,99 @@
+"""Complete or absent: files and folders under a temporary name."""
+
+import subprocess
+import sys
+
+import pytest
+
+from consilience.core.errors import InputError, ResumeError
+from consilience.indexes.publish import published, require_new
+
+
+def test_success_leaves_the_output_alone(tmp_path):
+    out = tmp_path / "deep" / "out"
+    with published(out) as partial:
+        partial.mkdir()
+        (partial / "a").write_text("1")
+        assert not out.exists()
+    assert (out / "a").read_text() == "1"
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_an_inner_folder_can_be_what_is_published(tmp_path):
+    with published(tmp_path / "t.lance", inner="t.lance") as partial:
+        (partial / "t.lance").mkdir(parents=True)
+        (partial / "t.lance" / "rows").write_text("1")
+    assert (tmp_path / "t.lance" / "rows").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["t.lance"]
+
+
+def write_and_fail(out):
+    with published(out) as partial:
+        partial.write_text("half")
+        raise RuntimeError("stop")
+
+
+def test_an_exception_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError, match="stop"):
+        write_and_fail(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_dropped(tmp_path):
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "stale").write_text("x")
+    (tmp_path / "out.partial.lock").write_text("")
+    with published(tmp_path / "out") as partial:
+        assert not partial.exists()
+        partial.write_text("whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def write_once_more(out):
+    with published(out):
+        pytest.fail("two writers")
+
+
+def test_a_second_writer_is_refused_and_the_first_undisturbed(tmp_path):
+    with published(tmp_path / "out") as partial:
+        partial.write_text("first")
+        with pytest.raises(ResumeError, match="another process is writing it"):
+            write_once_more(tmp_path / "out")
+        assert partial.read_text() == "first"
+    assert (tmp_path / "out").read_text() == "first"
+
+
+def write_beside_another(out):
+    with published(out) as partial:
+        partial.write_text("ours")
+        out.write_text("theirs")
+
+
+def test_what_appeared_meanwhile_is_kept(tmp_path):
+    with pytest.raises(InputError, match="was made while this job ran"):
+        write_beside_another(tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_source_and_what_exists_are_refused(tmp_path):
+    source, other = tmp_path / "source", tmp_path / "other"
+    source.mkdir()
+    other.write_text("")
+    (tmp_path / "link").symlink_to(source)
+    for out in (source, tmp_path / "x" / ".." / "source", tmp_path / "link", source / "inside"):
+        with pytest.raises(InputError, match="is the source index or lies in it"):
+            require_new(out, source)
+    with pytest.raises(InputError, match="already exists"):
+        require_new(other, source)
+
+
+def test_nothing_heavy_is_imported_at_the_start():
+    code = (
+        "import sys, consilience.indexes.open, consilience.indexes.npy_index, consilience.indexes.parquet_index, "
+        "consilience.indexes.faiss_index, consilience.indexes.lance_index, consilience.indexes.qdrant_index, "
+        "consilience.indexes.pgvector_write; "
+        "print(sorted({'faiss', 'lancedb', 'qdrant_client', 'psycopg', 'pyarrow', 'pandas'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
