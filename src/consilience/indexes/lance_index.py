@@ -27,6 +27,16 @@ from consilience.indexes.spec import IndexSpec
 
 _METRICS: dict[str, Metric] = {"cosine": "cosine", "dot": "dot", "l2": "l2"}
 _LOOKUP_IDS = 1000  # assumed: a filter of that many ids is still quick to parse
+_VECTOR_INDEXES = {
+    "ivfflat": "IvfFlat",
+    "ivfpq": "IvfPq",
+    "ivfsq": "IvfSq",
+    "ivfrq": "IvfRq",
+    "ivfhnswpq": "HnswPq",
+    "ivfhnswsq": "HnswSq",
+    "ivfhnswflat": "HnswFlat",
+}
+_SCALAR_INDEXES = {"btree": "BTree", "bitmap": "Bitmap", "labellist": "LabelList"}
 _EMBEDDING_FUNCTIONS = b"embedding_functions"
 
 
@@ -155,14 +165,22 @@ class LanceIndex:
         return schema.with_metadata(metadata or None)
 
     def _index_anew(self, table: Any) -> None:  # noqa: ANN401 - lancedb.table.Table
+        """Create the indexes of the source with its kinds and metric, and LanceDB's own choice of other parameters."""
+        kinds = self._lancedb.index
         for config in self._table.list_indices():
-            columns, kind = list(config.columns), _index_type(config)
-            if columns == [self._columns[1]]:
-                table.create_index(metric=self.metric, vector_column_name=columns[0], index_type=kind)
-            elif len(columns) == 1 and kind in ("BTREE", "BITMAP", "LABEL_LIST"):
-                table.create_scalar_index(columns[0], index_type=kind)
+            columns, kind = list(config.columns), _kind(config)
+            if kind in _VECTOR_INDEXES and columns == [self._columns[1]]:
+                options = {"distance_type": self._table.index_stats(config.name).distance_type}
+                table.create_index(
+                    columns[0], config=getattr(kinds, _VECTOR_INDEXES[kind])(**options), name=config.name
+                )
+            elif kind in _SCALAR_INDEXES and len(columns) == 1:
+                table.create_index(columns[0], config=getattr(kinds, _SCALAR_INDEXES[kind])(), name=config.name)
             else:
-                log(f"{self.label}: its {kind} index on {', '.join(columns)} isn't copied. Create it on the new table")
+                log(
+                    f"{self.label}: its {config.index_type} index on {', '.join(columns)} isn't copied. "
+                    "Create it on the new table"
+                )
 
     def _width(self) -> int:
         import pyarrow as pa
@@ -173,7 +191,9 @@ class LanceIndex:
         first = self._table.search().select([self._columns[1]]).limit(1).to_arrow()
         width = len(first.column(0)[0].as_py() or ())
         if width < 1:
-            raise InputError(f"{self.label}: its first vector is empty or missing. Embed or delete the rows without one")
+            raise InputError(
+                f"{self.label}: its first vector is empty or missing. Embed or delete the rows without one"
+            )
         return width
 
     def _metric(self) -> Metric:
@@ -205,22 +225,9 @@ def table_path(folder: Path, table: str) -> Path:
     return folder / f"{table}.lance"
 
 
-def _index_type(config: Any) -> str:  # noqa: ANN401 - lancedb's IndexConfig
-    """Return an index's type as ``create_index`` takes it: ``IvfPq`` is ``IVF_PQ`` there."""
-    kinds = {
-        "ivfflat": "IVF_FLAT",
-        "ivfpq": "IVF_PQ",
-        "ivfsq": "IVF_SQ",
-        "ivfrq": "IVF_RQ",
-        "ivfhnswpq": "IVF_HNSW_PQ",
-        "ivfhnswsq": "IVF_HNSW_SQ",
-        "ivfhnswflat": "IVF_HNSW_FLAT",
-        "btree": "BTREE",
-        "bitmap": "BITMAP",
-        "labellist": "LABEL_LIST",
-    }
-    name = str(config.index_type)
-    return kinds.get(name.lower().replace("_", ""), name)
+def _kind(config: Any) -> str:  # noqa: ANN401 - lancedb's IndexConfig
+    """Return an index's kind in one spelling: versions write ``IvfPq`` or ``IVF_PQ``."""
+    return str(config.index_type).lower().replace("_", "")
 
 
 def _is_integer(name: str) -> bool:

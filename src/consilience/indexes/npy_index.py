@@ -39,8 +39,8 @@ class NpyIndex:
 
     Args:
         path: the file.
-        ids: "ids=FILE", a text file with one id a line; by default ``FILE.ids.txt`` beside the array where there is one,
-            else row numbers.
+        ids: "ids=FILE", a text file with one id a line; by default ``FILE.ids.txt`` beside the array where there is
+            one, else row numbers.
         metric: what the vectors are compared by; the file doesn't say.
 
     Raises:
@@ -113,7 +113,8 @@ class NpyIndex:
         if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f" or array.shape[1] == 0:
             found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "an archive"
             raise InputError(
-                f"{self._path}: expected rows of floating-point numbers, got {found}. Save a two-dimensional float array"
+                f"{self._path}: expected rows of floating-point numbers, got {found}. "
+                "Save a two-dimensional float array"
             )
         require_rows(self.label, len(array))
         return array

@@ -57,9 +57,7 @@ def _open(
     if parsed.kind == "lancedb":
         from consilience.indexes.lance_index import LanceIndex
 
-        return LanceIndex(
-            Path(parsed.location), name, id_column=id_column, vector_column=vector_column, metric=metric
-        )
+        return LanceIndex(Path(parsed.location), name, id_column=id_column, vector_column=vector_column, metric=metric)
     if parsed.kind == "qdrant":
         from consilience.indexes.qdrant_index import QdrantIndex
 
@@ -127,5 +125,6 @@ def write_index(
 def _refuse_columns(spec: IndexSpec, columns: list[str]) -> None:
     if columns:
         raise InputError(
-            f"{spec.kind}:{spec.location}: a {spec.kind} index has no {' or '.join(columns)} column to choose. Leave it out"
+            f"{spec.kind}:{spec.location}: a {spec.kind} index has no {' or '.join(columns)} column to choose. "
+            "Leave it out"
         )

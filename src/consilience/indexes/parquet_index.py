@@ -65,7 +65,9 @@ class ParquetIndex:
                 self._columns = arrow_columns(self.label, schema, id_column, vector_column)
             for name in self._columns:
                 if name not in schema.names or schema.field(name).type != first.field(name).type:
-                    raise InputError(f"{file}: its column {name!r} is missing or of another type than in {self._files[0]}")
+                    raise InputError(
+                        f"{file}: its column {name!r} is missing or of another type than in {self._files[0]}"
+                    )
         require_rows(self.label, self.rows)
         self.dimensions = self._width(first)
 
@@ -134,7 +136,9 @@ class ParquetIndex:
             first = next(column for column in self._vector_columns(1) if len(column))
             width = len(first[0].as_py() or ())
         if width < 1:
-            raise InputError(f"{self.label}: its first vector is empty or missing. Embed or delete the rows without one")
+            raise InputError(
+                f"{self.label}: its first vector is empty or missing. Embed or delete the rows without one"
+            )
         return int(width)
 
     def _vector_columns(self, rows: int) -> Iterator[Any]:

@@ -169,7 +169,9 @@ class PgvectorIndex:
             while block := stream.fetchmany(rows):
                 ids = [name for name, _ in block]
                 if None in ids:
-                    raise InputError(f"{self.label}: rows without an id in column {self.id!r}. Choose another --id-column")
+                    raise InputError(
+                        f"{self.label}: rows without an id in column {self.id!r}. Choose another --id-column"
+                    )
                 yield ids, np.stack([self._decoded(name, data) for name, data in block])
 
     def _decoded(self, name: str, data: bytes | None) -> Vectors:

@@ -66,7 +66,9 @@ def write_table(
     if (schema, name) == (source.schema, source.table):
         raise InputError(f"{label}: is the source table, which is never changed. Choose another --out")
     if len((name + _SUFFIX).encode()) > _NAME_BYTES:
-        raise InputError(f"{label}: expected a name of at most {_NAME_BYTES - len(_SUFFIX)} bytes. Choose a shorter one")
+        raise InputError(
+            f"{label}: expected a name of at most {_NAME_BYTES - len(_SUFFIX)} bytes. Choose a shorter one"
+        )
     with connected(dsn, label) as connection, connection.cursor() as cursor, source.reading() as reader:
         _require_same_place(cursor, reader, source, label)
         (free,) = cursor.execute(
@@ -214,7 +216,9 @@ class _Writer:
     def _oid(self) -> int:
         found = find_table(self._cursor, self._partial, self._schema)
         if found is None:
-            raise InputError(f"{self._label}: its temporary table was dropped while this job ran. Run the command again")
+            raise InputError(
+                f"{self._label}: its temporary table was dropped while this job ran. Run the command again"
+            )
         return found[0]
 
     def _composed(self, query: str, **more: Any) -> Any:  # noqa: ANN401 - psycopg.sql.Composable
@@ -235,7 +239,9 @@ class _Writer:
 
 def find_relation(cursor: Any, schema: str, name: str) -> bool:  # noqa: ANN401 - psycopg.Cursor
     """Return whether a table, index, sequence or view of this name is in a schema."""
-    query = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
+    query = (
+        "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
+    )
     return cursor.execute(query, [schema, name]).fetchone() is not None
 
 

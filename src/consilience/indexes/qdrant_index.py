@@ -41,7 +41,7 @@ class QdrantIndex:
 
     Local mode locks its folder and may repair its files when it opens them, so the collection is copied to a temporary
     folder, through SQLite's own snapshot, and read there; the source stays as it is, even while another process uses
-    it. Local mode holds a whole collection in memory. Qdrant stores cosine collections normalised. Like Qdrant, this
+    it. Local mode holds a whole collection in memory. Like Qdrant, this
     trusts the folder: local mode keeps its points as Python objects, so open only folders of your own.
 
     Args:
@@ -149,7 +149,7 @@ class QdrantIndex:
         return {**old, self._vector: row} if isinstance(old, dict) else row
 
     def _storage(self) -> Path:
-        path = self._folder / "collection" / self._collection / "storage.sqlite"
+        path: Path = self._folder / "collection" / self._collection / "storage.sqlite"
         if not path.is_file():
             raise InputError(
                 f"{path}: the collection's points are missing, or are of a qdrant-client before 1.1. "
@@ -186,7 +186,9 @@ class QdrantIndex:
         for record in records:
             vector = record.vector.get(self._vector) if isinstance(record.vector, dict) else record.vector
             if vector is None:
-                raise InputError(f"{self.label}: id {str(record.id)!r} has no vector. Embed or delete the points without one")
+                raise InputError(
+                    f"{self.label}: id {str(record.id)!r} has no vector. Embed or delete the points without one"
+                )
             vectors.append(vector)
         return np.array(vectors, dtype=np.float32).reshape(len(records), -1)
 

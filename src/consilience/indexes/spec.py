@@ -2,7 +2,7 @@
 
 | spec | what it is |
 |---|---|
-| ``vectors.npy``, ``npy:FILE``, ``npy:FILE#ids=FILE`` | an array; ids are row numbers or the lines of ``FILE.ids.txt`` |
+| ``vectors.npy``, ``npy:FILE``, ``npy:FILE#ids=FILE`` | an array; ids are row numbers or lines of ``FILE.ids.txt`` |
 | ``rows.parquet``, ``parquet:FILE_OR_FOLDER``, ``parquet:FILE#COLUMN`` | a column of float lists beside an id column |
 | ``x.faiss``, ``x.index``, ``faiss:FILE`` | a FAISS index |
 | ``lancedb:FOLDER#TABLE`` | a LanceDB table |

@@ -49,7 +49,7 @@ def test_a_faulty_vector_is_named_by_its_id(row, message):
 
 
 def test_only_the_first_faulty_ids_are_named():
-    with pytest.raises(InputError, match=r"5 vectors .*: id '0', '1', '2', \.\.\. Delete"):
+    with pytest.raises(InputError, match=r"5 vectors .*: id '0', '1', '2', \.\.\.\. Delete"):
         RowChecks("x", 2).check([str(i) for i in range(5)], np.zeros((5, 2), dtype=np.float32))
 
 

@@ -89,7 +89,7 @@ def test_arrays_that_are_no_index(tmp_path, array, message):
 def test_ids_that_do_not_fit(tmp_path, rows):
     np.save(tmp_path / "v.npy", rows)
     (tmp_path / "v.npy.ids.txt").write_text("a\nb\n")
-    with pytest.raises(InputError, match="expected one id for each of the 50 rows .* got 2"):
+    with pytest.raises(InputError, match=r"expected one id for each of the 50 rows .* got 2"):
         open_index(str(tmp_path / "v.npy"))
     (tmp_path / "v.npy.ids.txt").write_text("a\n" * 50)
     with pytest.raises(InputError, match="id 'a' occurs more than once"):
@@ -104,7 +104,7 @@ def test_ids_that_do_not_fit(tmp_path, rows):
 def test_damaged_and_existing_files(tmp_path, rows):
     np.save(tmp_path / "v.npy", rows)
     (tmp_path / "half.npy").write_bytes((tmp_path / "v.npy").read_bytes()[:500])
-    with pytest.raises(InputError, match="not a whole .npy file"):
+    with pytest.raises(InputError, match=r"not a whole \.npy file"):
         open_index(str(tmp_path / "half.npy"))
     index = open_index(str(tmp_path / "v.npy"))
     with pytest.raises(InputError, match="is the source index"):

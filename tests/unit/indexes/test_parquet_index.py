@@ -24,9 +24,11 @@ def table(list_type=None, vectors=VECTORS, ids=None):
         {
             "id": pa.array(ids if ids is not None else [1000 + i for i in range(rows)]),
             "text": pa.array([None if i % 7 == 0 else f"text {i}" for i in range(rows)]),
-            "vector": pa.array([list(row) for row in vectors], type=list_type),
+            "vector": pa.array(vectors.tolist(), type=list_type),
             "tags": pa.array([[f"t{i}", "x"] for i in range(rows)]),
-            "meta": pa.array([{"a": i, "b": None} for i in range(rows)], pa.struct([("a", pa.int8()), ("b", pa.string())])),
+            "meta": pa.array(
+                [{"a": i, "b": None} for i in range(rows)], pa.struct([("a", pa.int8()), ("b", pa.string())])
+            ),
             "when": pa.array(np.arange(rows), pa.timestamp("us", tz="UTC")),
             "group": pa.array(["g"] * rows).dictionary_encode(),
         }
@@ -50,7 +52,11 @@ def test_a_rewritten_file_differs_in_its_vectors_alone(tmp_path, list_type):
     index = open_index(str(source))
     assert (index.kind, index.rows, index.dimensions) == ("parquet", ROWS, WIDTH)
     write_index(
-        index, str(tmp_path / "w.parquet"), lambda v: np.concatenate([rotated(v), v[:, :1]], axis=1), dimensions=6, block_rows=16
+        index,
+        str(tmp_path / "w.parquet"),
+        lambda v: np.concatenate([rotated(v), v[:, :1]], axis=1),
+        dimensions=6,
+        block_rows=16,
     )
     old, new = pq.read_table(source), pq.read_table(tmp_path / "w.parquet")
     assert new.drop_columns("vector").equals(old.drop_columns("vector"))
@@ -66,7 +72,11 @@ def test_a_rewritten_file_differs_in_its_vectors_alone(tmp_path, list_type):
 def test_a_folder_is_rewritten_file_by_file(tmp_path):
     whole = table()
     source = tmp_path / "rows"
-    for name, part in (("year=1/a.parquet", whole[:20]), ("year=2/b.parquet", whole[20:20]), ("year=2/c.parquet", whole[20:])):
+    for name, part in (
+        ("year=1/a.parquet", whole[:20]),
+        ("year=2/b.parquet", whole[20:20]),
+        ("year=2/c.parquet", whole[20:]),
+    ):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(part, source / name)
     (source / "_metadata.parquet").write_text("Spark's own")
