@@ -61,7 +61,11 @@ def main() -> None:
         return
     print("| rows | pass, s | GPA, s | iterations | residual |\n|--:|--:|--:|--:|--:|")
     for entry in found:
-        print(" | ".join(["", *(str(entry[k]) for k in ("rows", "pass_seconds", "gpa_seconds", "iterations", "residual")), ""]))
+        print(
+            " | ".join(
+                ["", *(str(entry[k]) for k in ("rows", "pass_seconds", "gpa_seconds", "iterations", "residual")), ""]
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -18,13 +18,29 @@ if TYPE_CHECKING:
     from consilience.recipes.embed import embed
     from consilience.recipes.evaluate import evaluate
     from consilience.recipes.export import export
+    from consilience.recipes.frame_law import frame_law
     from consilience.recipes.inspect import inspect
     from consilience.recipes.load import load
-    from consilience.recipes.migrate import migrate
+    from consilience.recipes.migrate import load_query_adapter, migrate
     from consilience.recipes.rotate import rotate
     from consilience.recipes.run import run
 
-_VERBS = ("align", "consensus", "distill", "embed", "evaluate", "export", "inspect", "load", "migrate", "rotate", "run")
+_MODULES = {"load_query_adapter": "migrate"}  # functions whose module has another name
+_VERBS = (
+    "align",
+    "consensus",
+    "distill",
+    "embed",
+    "evaluate",
+    "export",
+    "frame_law",
+    "inspect",
+    "load",
+    "load_query_adapter",
+    "migrate",
+    "rotate",
+    "run",
+)
 
 __all__ = [
     "__version__",
@@ -34,8 +50,10 @@ __all__ = [
     "embed",
     "evaluate",
     "export",
+    "frame_law",
     "inspect",
     "load",
+    "load_query_adapter",
     "migrate",
     "rotate",
     "run",
@@ -45,5 +63,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the verbs' own types are declared above
     """Import a verb when it is first used (PEP 562)."""
     if name in _VERBS:
-        return getattr(importlib.import_module(f"consilience.recipes.{name}"), name)
+        return getattr(importlib.import_module(f"consilience.recipes.{_MODULES.get(name, name)}"), name)
     raise AttributeError(f"module 'consilience' has no attribute {name!r}")

@@ -112,9 +112,13 @@ def test_a_low_rank_source_is_refused(scene, tmp_path):
     rng = np.random.default_rng(0)
     flat = rng.standard_normal((3_000, 2)) @ rng.standard_normal((2, 50))
     np.save(tmp_path / "flat.npy", flat.astype(np.float32))
-    with pytest.raises(AlignmentRefusedError, match="effective rank|every map"):
+    with pytest.raises(AlignmentRefusedError, match="every map"):
         consilience.migrate(
-            str(tmp_path / "flat.npy"), to=NEW, sample=scene / "texts.csv", out=tmp_path / "m", rewrite=str(tmp_path / "n.npy")
+            str(tmp_path / "flat.npy"),
+            to=NEW,
+            sample=scene / "texts.csv",
+            out=tmp_path / "m",
+            rewrite=str(tmp_path / "n.npy"),
         )
     assert not (tmp_path / "n.npy").exists()
 
@@ -137,8 +141,8 @@ def test_killed_anywhere_the_same_command_ends_with_the_same_bytes(scene, tmp_pa
     def command(name):
         return [
             sys.executable, "-m", "consilience", "migrate", str(scene / "old.npy"), "--to", NEW, "--sample",
-            str(scene / "texts.csv"), "--out", str(tmp_path / name), "--bar", "0", "--rewrite", str(tmp_path / f"{name}.npy"),
-        ]  # fmt: skip
+            str(scene / "texts.csv"), "--out", str(tmp_path / name), "--bar", "0", "--rewrite", str(tmp_path /
+        f"{name}.npy"), ]  # fmt: skip
 
     began = time.monotonic()
     subprocess.run(command("whole"), check=True, capture_output=True)
@@ -154,7 +158,10 @@ def test_killed_anywhere_the_same_command_ends_with_the_same_bytes(scene, tmp_pa
     subprocess.run(command("killed"), check=True, capture_output=True)
     assert (tmp_path / "killed.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
     assert (scene / "old.npy").read_bytes() == source
-    assert consilience.load(tmp_path / "killed").manifest["scores"] == consilience.load(tmp_path / "whole").manifest["scores"]
+    assert (
+        consilience.load(tmp_path / "killed").manifest["scores"]
+        == consilience.load(tmp_path / "whole").manifest["scores"]
+    )
 
 
 def test_json_is_one_object_and_a_refusal_one_line(scene, tmp_path):
@@ -165,7 +172,9 @@ def test_json_is_one_object_and_a_refusal_one_line(scene, tmp_path):
     )  # fmt: skip
     found = json.loads(good.stdout)
     assert found["cost"]["reembed_seconds"] > 0
-    bad = subprocess.run([*base, "--sample", "absent.csv", "--out", str(tmp_path / "n")], capture_output=True, text=True)
+    bad = subprocess.run(
+        [*base, "--sample", "absent.csv", "--out", str(tmp_path / "n")], capture_output=True, text=True
+    )
     assert (bad.returncode, bad.stdout, len(bad.stderr.strip().splitlines())) == (2, "", 1)
 
 
@@ -176,6 +185,8 @@ def test_the_page_runs_as_written(tmp_path):
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for language, code in blocks:
         runner = [sys.executable, "-c", code] if language == "python" else ["bash", "-ec", code]
-        done = subprocess.run(runner, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(
+            runner, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
         assert done.returncode == 0, f"{code}\n{done.stderr}"
     assert np.load(tmp_path / "new.npy").shape == (6_000, 384)

@@ -69,8 +69,10 @@ def command(
 def _shrinkage(text: str) -> float | Literal["ledoit-wolf", "gcv"]:
     from consilience.core.errors import InputError
 
-    if text == "ledoit-wolf" or text == "gcv":
-        return text
+    if text == "ledoit-wolf":
+        return "ledoit-wolf"
+    if text == "gcv":
+        return "gcv"
     try:
         return float(text)
     except ValueError as error:
@@ -87,8 +89,7 @@ def _show(frames: FrameSet) -> None:
     rows = manifest["rows"]
     into = manifest["reference"]["label"] if manifest["reference"] else GPA_FRAME
     table = Table(
-        title=f"Maps into {into} ({manifest['method']}; {rows['fit']} rows fitted, "
-        f"{rows['held_out']} held out)",
+        title=f"Maps into {into} ({manifest['method']}; {rows['fit']} rows fitted, {rows['held_out']} held out)",
         title_justify="left",
     )
     table.add_column("teacher", overflow="fold")
@@ -119,7 +120,8 @@ def _show(frames: FrameSet) -> None:
         gpa = manifest["gpa"]
         notes.append(
             f"{gpa['iterations']} iterations{'' if gpa['converged'] else ', not converged'}, residual "
-            f"{gpa['residual']:.3f}, held-out cosine to the mean {gpa['alignment']:.3f}. A GPA frame has no axes of its "
+            f"{gpa['residual']:.3f}, held-out cosine to the mean {gpa['alignment']:.3f}. A GPA frame has no axes "
+            "of its "
             "own: rotate a student of it into a frame that serves (consilience rotate) before any absolute gauge"
         )
     for note in notes:

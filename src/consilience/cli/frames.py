@@ -36,8 +36,8 @@ def law(
 ) -> None:
     """Absolute gauges of students before and after one rotation each, and how seeds agree behind it.
 
-    Gauges of a relational student, or of one whose target is a GPA frame, are refused before the rotation: its orientation
-    is free, and they would read a false floor.
+    Gauges of a relational student, or of one whose target is a GPA frame, are refused before the rotation: its
+    orientation is free, and they would read a false floor.
     """
     from consilience.cli.corpus import parse_where
     from consilience.recipes.frame_law import frame_law
@@ -79,7 +79,9 @@ def _show(result: dict[str, Any]) -> None:
     for entry in result["students"]:
         before = entry["before"]
         cells = (
-            [f"{before[key]:.3f}" for key in ("cosine", "recall_at_1")] if isinstance(before, dict) else [before or ""] * 2
+            [f"{before[key]:.3f}" for key in ("cosine", "recall_at_1")]
+            if isinstance(before, dict)
+            else [before or ""] * 2
         )
         table.add_row(
             entry["objective"],
@@ -96,7 +98,8 @@ def _show(result: dict[str, Any]) -> None:
     console.print(table)
     for group in result["across_seeds"]:
         console.print(
-            f"{group['objective']} of {group['target']}: seeds differ by {group['spread']:.4f} in agreement after rotation; "
+            f"{group['objective']} of {group['target']}: seeds differ by {group['spread']:.4f} in agreement after "
+            "rotation; "
             f"cosine between seeds {group['cosine']:.3f}",
             markup=False,
             highlight=False,

@@ -32,7 +32,9 @@ def command(
     index_id_column: Annotated[str | None, typer.Option(help="The index's column of ids.")] = None,
     vector_column: Annotated[str | None, typer.Option(help="The index's column of vectors.")] = None,
     metric: Annotated[str | None, typer.Option(help="cosine, dot or l2; default what the store says.")] = None,
-    old_model: Annotated[str | None, typer.Option(help="The model the index was made with; checked against it.")] = None,
+    old_model: Annotated[
+        str | None, typer.Option(help="The model the index was made with; checked against it.")
+    ] = None,
     old_prompt: Annotated[str | None, typer.Option(help="Text before each document of the old model.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Text before each document of the new model.")] = None,
     query_prompt: Annotated[str | None, typer.Option(help="Text before each query of the new model.")] = None,
@@ -88,7 +90,9 @@ def command(
     if as_json:
         import json
 
-        sys.stdout.write(json.dumps({"path": str(migration.path), **migration.manifest, "cost": _cost(migration)}) + "\n")
+        sys.stdout.write(
+            json.dumps({"path": str(migration.path), **migration.manifest, "cost": _cost(migration)}) + "\n"
+        )
     else:
         _show(migration)
 
@@ -131,12 +135,15 @@ def _show(migration: Migration) -> None:
     cost = _cost(migration)
     chosen = manifest["chosen"][manifest["way"]]
     notes = [
-        f"* chosen on other queries. {chosen} ({manifest['way']}) against the bar of {manifest['bar']:g}: {manifest['verdict']}",
+        f"* chosen on other queries. {chosen} ({manifest['way']}) against the bar of {manifest['bar']:g}: "
+        f"{manifest['verdict']}",
         f"re-embedding {manifest['index']['rows']:,} rows would take {cost['reembed_seconds']:,.0f} s here, this takes "
         f"{cost['migrate_seconds']:,.0f} s",
     ]
     if manifest["rewritten"] is not None:
-        notes.append(f"the new index has {manifest['rewritten']['rows']:,} rows of {manifest['rewritten']['dimensions']} d")
+        notes.append(
+            f"the new index has {manifest['rewritten']['rows']:,} rows of {manifest['rewritten']['dimensions']} d"
+        )
     else:
         notes.append("the index stays as it is; consilience.load_query_adapter opens the map for its queries")
     notes.append(f"{migration.id} in {migration.path}")

@@ -1,7 +1,7 @@
 """The frame law: what a student's absolute gauges say before and after its rotation into the frame that serves.
 
-A student that was compared with its target row by row lives in the target's frame. A relational student (affinity) or one
-of a frame without axes (GPA) lives in a frame that nobody chose: its absolute gauges read a false floor until it is
+A student that was compared with its target row by row lives in the target's frame. A relational student (affinity) or
+one of a frame without axes (GPA) lives in a frame that nobody chose: its absolute gauges read a false floor until it is
 rotated, so they're refused, not printed.
 
 Source: design, section 6; the FT4 document, parts VI and VIII.
@@ -74,7 +74,8 @@ def require_rotated(frame: StudentFrame, *, name: str, gauge: str) -> None:
     if frame.frame_free:
         why = "its objective compares similarities only" if frame.family == "relational" else "a GPA frame has no axes"
         raise FrameMismatchError(
-            f"{name}: {gauge} is an absolute gauge, and this student's frame is nobody's ({why}): it would read a false floor. "
+            f"{name}: {gauge} is an absolute gauge, and this student's frame is nobody's ({why}): it would read a "
+            "false floor. "
             f"Rotate it first: consilience rotate {name} --into MODEL_OR_BANK --out ROTATION"
         )
 
@@ -146,8 +147,8 @@ def across_seeds(rows: Sequence[FrameLawRow]) -> list[dict[str, Any]]:
         rows: all students.
 
     Returns:
-        One entry a group of at least two seeds: the spread (largest minus smallest) of the agreement with the model that
-        serves, and the mean cosine between two seeds' rotated rows.
+        One entry a group of at least two seeds: the spread (largest minus smallest) of the agreement with the model
+        that serves, and the mean cosine between two seeds' rotated rows.
     """
     groups: dict[tuple[str, str], list[FrameLawRow]] = {}
     for row in rows:

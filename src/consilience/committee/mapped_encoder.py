@@ -77,6 +77,7 @@ def require_same_model(fitted: Mapping[str, Any], used: Mapping[str, Any], *, wh
     if keys:
         listed = ", ".join(f"{key}: {fitted.get(key)!r} there, {used.get(key)!r} here" for key in keys)
         raise FrameMismatchError(
-            f"{where}: the map was fitted with another model or prompt ({listed}). Use the model as it was, or fit again: "
+            f"{where}: the map was fitted with another model or prompt ({listed}). Use the model as it was, or fit "
+            "again: "
             "consilience migrate"
         )

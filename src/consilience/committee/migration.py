@@ -1,8 +1,8 @@
 """Moving a vector index into another model's frame: maps both ways, and what of a re-embedding's neighbours they keep.
 
-Two ways to serve the new model from the old index: *rewrite* maps every stored vector into the new frame, *adapter* leaves
-the index alone and maps each query of the new model into the old frame. Both are judged against full re-embedding: the
-share of its k nearest neighbours that are still found.
+Two ways to serve the new model from the old index: *rewrite* maps every stored vector into the new frame, *adapter*
+leaves the index alone and maps each query of the new model into the old frame. Both are judged against full
+re-embedding: the share of its k nearest neighbours that are still found.
 
 Source: design, section 6.
 """
@@ -99,8 +99,10 @@ class MigrationScores:
         if not usable:
             worst = next(score for score in self.scores if score.way == way)
             raise AlignmentRefusedError(
-                f"migrate: every map ({way}) is refused, e.g. {worst.method}: {', '.join(worst.fit.reasons)}. Check that ids "
-                "and texts belong together and that the texts are embedded as the index was (prompt), or give more of them"
+                f"migrate: every map ({way}) is refused, e.g. {worst.method}: {', '.join(worst.fit.reasons)}. "
+                "Check that ids "
+                "and texts belong together and that the texts are embedded as the index was (prompt), or give more "
+                "of them"
             )
         return max(usable, key=lambda score: score.selection)
 
@@ -143,7 +145,9 @@ def score_maps(
     asked = new if queries is None else queries
     unit_old = normalise_rows(np.asarray(old, dtype=np.float64), where="migrate: the index's vectors")
     unit_new = normalise_rows(np.asarray(new, dtype=np.float64), where="migrate: the new model's vectors")
-    unit_asked = unit_new if queries is None else normalise_rows(np.asarray(asked, dtype=np.float64), where="migrate: queries")
+    unit_asked = (
+        unit_new if queries is None else normalise_rows(np.asarray(asked, dtype=np.float64), where="migrate: queries")
+    )
     ks = tuple(k for k in NEIGHBOURS if k < len(held_out))
     if 10 not in ks:
         raise InputError(f"migrate: expected more than 10 held-out rows, got {len(held_out)}. Give more texts")
@@ -158,7 +162,11 @@ def score_maps(
         stats.update(source[fit_rows], target[fit_rows])
         for method in methods:
             affine = fit_map(
-                stats, method, shrinkage=_shrinkage(method), rank=low_rank if method == "low-rank" else None, force=force
+                stats,
+                method,
+                shrinkage=_shrinkage(method),
+                rank=low_rank if method == "low-rank" else None,
+                force=force,
             )
             shown = fit_rows[np.linspace(0, len(fit_rows) - 1, min(len(fit_rows), len(held_out))).astype(np.int64)]
             report = score_map(
@@ -220,7 +228,9 @@ def nearest(
         [[0, 1], [2, 1]]
     """
     if queries.shape[1] != gallery.shape[1] or not 0 < k < len(gallery) + (own is None):
-        raise ShapeError(f"nearest: expected one width and k below {len(gallery)}, got {queries.shape}, {gallery.shape}, {k}")
+        raise ShapeError(
+            f"nearest: expected one width and k below {len(gallery)}, got {queries.shape}, {gallery.shape}, {k}"
+        )
     q, g = np.asarray(queries, dtype=np.float32), np.asarray(gallery, dtype=np.float32)
     if metric == "cosine":
         q, g = normalise_rows(q, where="nearest: queries"), normalise_rows(g, where="nearest: gallery")

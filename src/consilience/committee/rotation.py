@@ -1,7 +1,7 @@
 """A rotation from one frame into another: fitted on pairs, judged on others, stored, checked when it is loaded.
 
-The consensus frame is nobody's; what serves lives in another. One orthogonal matrix carries a student, an exported model
-or a bank there, and changes no cosine between its own vectors.
+The consensus frame is nobody's; what serves lives in another. One orthogonal matrix carries a student, an exported
+model or a bank there, and changes no cosine between its own vectors.
 
 Source: design, section 6; Schoenemann 1966.
 """
@@ -177,7 +177,8 @@ def refuse_at_null(report: RotationReport, *, source: str, target: str) -> None:
     """
     if report.fit.verdict == "refused":
         raise AlignmentRefusedError(
-            f"rotate: the rotation of {source} into {target} is refused: {', '.join(report.fit.reasons)}. Check that both "
+            f"rotate: the rotation of {source} into {target} is refused: {', '.join(report.fit.reasons)}. Check "
+            "that both "
             "sides embed the same rows (prompt, pooling, order), use more pairs, or pass --force to keep it"
         )
 
@@ -227,7 +228,9 @@ def load_rotation(path: str | Path) -> Rotation:
     try:
         tensors = load((folder / ROTATION_FILE).read_bytes())
     except SafetensorError as error:
-        raise BankIntegrityError(f"{folder / ROTATION_FILE}: isn't a safetensors file. Fit the rotation again") from error
+        raise BankIntegrityError(
+            f"{folder / ROTATION_FILE}: isn't a safetensors file. Fit the rotation again"
+        ) from error
     shape = (manifest["source"]["dimensions"], manifest["target"]["dimensions"])
     if TENSOR not in tensors or tensors[TENSOR].shape != shape:
         raise BankIntegrityError(f"{folder / ROTATION_FILE}: holds no rotation of shape {shape}. Fit it again")
@@ -263,7 +266,8 @@ def require_frame(rotation: Rotation, frame: str | None, *, what: str) -> None:
     """
     if frame != rotation.source_frame:
         raise FrameMismatchError(
-            f"{rotation.path} rotates frame {rotation.source_frame} ({rotation.manifest['source']['label']}), and {what} is "
+            f"{rotation.path} rotates frame {rotation.source_frame} ({rotation.manifest['source']['label']}), and "
+            f"{what} is "
             f"in frame {frame}. Fit a rotation for it: consilience rotate {what} --into TARGET --out ROTATION"
         )
 

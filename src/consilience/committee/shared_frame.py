@@ -56,7 +56,8 @@ def fit_shared_frame(
         dimensions: width of the frame; the widest bank's when None.
 
     Returns:
-        The fit, one report a bank, and JSON facts: iterations, residual and each tower's held-out mean cosine to the mean.
+        The fit, one report a bank, and JSON facts: iterations, residual and each tower's held-out mean cosine to the
+        mean.
 
     Raises:
         AlignmentRefusedError: a tower is constant or shares nothing with the others.

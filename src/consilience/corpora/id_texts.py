@@ -51,7 +51,9 @@ def read_id_texts(
                 f"{path}: no column {name!r}, found {', '.join(table.column_names)}. Name the columns of ids and texts"
             )
     texts = [_as_text(value) for value in table.column(column).to_pylist()]
-    ids = [_as_text(value) for value in table.column(id_column).to_pylist()] if id_column in table.column_names else None
+    ids = (
+        [_as_text(value) for value in table.column(id_column).to_pylist()] if id_column in table.column_names else None
+    )
     seen_texts: set[str] = set()
     seen_ids: set[str] = set()
     kept: list[int] = []

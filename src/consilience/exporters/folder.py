@@ -127,7 +127,10 @@ def export_student(
         }
         files = [path.relative_to(work).as_posix() for path in work.rglob("*") if path.is_file()]
         return finish_artefact(
-            out, kind="export", manifest=manifest, files=[name for name in files if name not in (PLAN, MANIFEST, REPLACES)]
+            out,
+            kind="export",
+            manifest=manifest,
+            files=[name for name in files if name not in (PLAN, MANIFEST, REPLACES)],
         )
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)  # a refused or interrupted export leaves nothing behind

@@ -184,8 +184,10 @@ def _rotation_note(rotation: Mapping[str, Any] | None) -> list[str]:
     report, target = rotation["report"], rotation["target"]
     return [
         f"A frozen rotation, fitted on {rotation['rows']['fit']:,} pairs, carries the embedding into the frame of "
-        f"`{_cell(target['label'])}` (`{target['frame']}`): on {rotation['rows']['held_out']:,} other texts the cosine to its "
-        f"vectors is {report['after']['cosine']:.3f}, R@1 {report['after']['recall_at_1']:.3f} of {report['gallery']:,}.\n"
+        f"`{_cell(target['label'])}` (`{target['frame']}`): on {rotation['rows']['held_out']:,} other texts the "
+        "cosine to its "
+        f"vectors is {report['after']['cosine']:.3f}, R@1 {report['after']['recall_at_1']:.3f} of "
+        f"{report['gallery']:,}.\n"
     ]
 
 

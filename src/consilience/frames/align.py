@@ -138,8 +138,8 @@ def fit_map(
     Args:
         stats: statistics of paired unit rows.
         method: "whitened", "orthogonal", "orthogonal-scaled", "isotropic", "ridge" or "low-rank".
-        shrinkage: lambda as a multiple of the mean eigenvalue, "ledoit-wolf" (whitened, ridge, low-rank) or "gcv" (ridge,
-            low-rank): chosen by generalised leave-one-out.
+        shrinkage: lambda as a multiple of the mean eigenvalue, "ledoit-wolf" (whitened, ridge, low-rank) or "gcv"
+            (ridge, low-rank): chosen by generalised leave-one-out.
         rank: of the low-rank map; None keeps 99% of the fitted variance.
         force: fit even with too few rows per dimension.
 

@@ -106,8 +106,8 @@ def judge_fit(measurements: FitMeasurements, *, whitened: bool = True, rotation:
     Args:
         measurements: of the map, on held-out rows.
         whitened: the method whitens, so that directions without variance count against it.
-        rotation: the map is orthogonal and uncentred. It has half the freedom of a full matrix and can't interpolate its
-            rows, so that N/d says little; its retention does.
+        rotation: the map is orthogonal and uncentred. It has half the freedom of a full matrix and can't interpolate
+            its rows, so that N/d says little; its retention does.
 
     Returns:
         The report; the verdict is the worst of all reasons.

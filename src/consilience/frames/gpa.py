@@ -89,7 +89,7 @@ def fit_gpa(
     for _ in range(max_iterations):
         for i in range(k):
             # tr(Q' C Q) is convex in all rotations together, so maximising its linear part never lowers it.
-            rotations[i] = nearest_orthogonal(sum(blocks[i][j] @ rotations[j] for j in range(k)) / k)
+            rotations[i] = nearest_orthogonal(np.sum([blocks[i][j] @ rotations[j] for j in range(k)], axis=0) / k)
         found = _objective(blocks, rotations)
         if found < objective - _ROUNDING * abs(objective):
             raise ConsilienceError(
@@ -138,17 +138,14 @@ def _start(blocks: list[list[Matrix]], widths: tuple[int, ...], dimensions: int)
     count = min(widths[widest], dimensions)
     first[:, :count] = axes[:, :count]
     return [
-        first if tower == widest else nearest_orthogonal(blocks[tower][widest] @ first)
-        for tower in range(len(widths))
+        first if tower == widest else nearest_orthogonal(blocks[tower][widest] @ first) for tower in range(len(widths))
     ]
 
 
 def _objective(blocks: list[list[Matrix]], rotations: list[Matrix]) -> float:
     """Return the variance of the mean of the aligned towers: (1/k^2) sum_ij tr(Q_i' C_ij Q_j)."""
     k = len(rotations)
-    total = sum(
-        float(np.sum(rotations[i] * (blocks[i][j] @ rotations[j]))) for i in range(k) for j in range(k)
-    )
+    total = sum(float(np.sum(rotations[i] * (blocks[i][j] @ rotations[j]))) for i in range(k) for j in range(k))
     return total / k**2
 
 
@@ -165,7 +162,5 @@ def _alignments(blocks: list[list[Matrix]], rotations: list[Matrix]) -> tuple[fl
     k = len(rotations)
     own = _variances(blocks, rotations)
     mean = _objective(blocks, rotations)
-    shared = [
-        sum(float(np.sum(rotations[i] * (blocks[i][j] @ rotations[j]))) for j in range(k)) / k for i in range(k)
-    ]
+    shared = [sum(float(np.sum(rotations[i] * (blocks[i][j] @ rotations[j]))) for j in range(k)) / k for i in range(k)]
     return tuple(float(share / np.sqrt(variance * mean)) for share, variance in zip(shared, own, strict=True))

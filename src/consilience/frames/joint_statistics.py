@@ -7,6 +7,7 @@ Source: design, section 2; Chan, Golub, LeVeque 1983 for the merge.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,11 +38,11 @@ class JointStatistics:
         if not widths or min(widths) < 1:
             raise InputError(f"JointStatistics: expected widths of at least 1, got {list(widths)}")
         self.widths = tuple(int(width) for width in widths)
-        bounds = np.concatenate([[0], np.cumsum(self.widths)])
-        self._parts = [slice(int(low), int(high)) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+        bounds = [0, *itertools.accumulate(self.widths)]
+        self._parts = [slice(low, high) for low, high in itertools.pairwise(bounds)]
         # x and y of one CrossStatistics over the towers side by side: y is empty, so only C_xx is computed.
-        self._all = CrossStatistics(int(bounds[-1]), 0)
-        self._cubic = np.zeros((len(self.widths), int(bounds[-1])))
+        self._all = CrossStatistics(bounds[-1], 0)
+        self._cubic = np.zeros((len(self.widths), bounds[-1]))
         self._quartic = np.zeros(len(self.widths))
 
     def __len__(self) -> int:

@@ -52,9 +52,10 @@ def fit_ridge(
 def choose_shrinkage(stats: CrossStatistics) -> float:
     """Return the shrinkage of the least generalised leave-one-out error, over a grid of two values a decade.
 
-    The exact leave-one-out error weighs every row by its leverage, which no O(d^2) statistic holds. Its rotation-invariant
-    form, generalised cross-validation, puts the mean leverage in its place and needs the covariances alone:
-    GCV(lambda) = RSS(lambda) / (1 - (1 + sum_i e_i / (e_i + lambda)) / n)^2, e_i the eigenvalues of C_xx.
+    The exact leave-one-out error weighs every row by its leverage, which no O(d^2) statistic holds. Its
+    rotation-invariant form, generalised cross-validation, puts the mean leverage in its place and needs the
+    covariances alone: GCV(lambda) = RSS(lambda) / (1 - (1 + sum_i e_i / (e_i + lambda)) / n)^2, e_i the eigenvalues of
+    C_xx.
 
     Args:
         stats: statistics of unit rows.

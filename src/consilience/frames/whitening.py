@@ -47,7 +47,9 @@ def check_shrinkage(shrinkage: Shrinkage) -> None:
     else:
         known = bool(np.isfinite(shrinkage)) and shrinkage >= 0
     if not known:
-        raise InputError(f"shrinkage: expected a number >= 0 or 'ledoit-wolf', got {shrinkage!r}. Use e.g. 1e-3, or gcv for ridge")
+        raise InputError(
+            f"shrinkage: expected a number >= 0 or 'ledoit-wolf', got {shrinkage!r}. Use e.g. 1e-3, or gcv for ridge"
+        )
 
 
 def ledoit_wolf_intensity(covariance: Matrix, fourth_moment: float, n: int) -> float:
@@ -90,7 +92,9 @@ def shrink(covariance: Matrix, shrinkage: Shrinkage, *, fourth_moment: float = 0
             "Check the teacher: it returns one vector for every text"
         )
     if shrinkage == "gcv":
-        raise InputError("shrinkage: gcv chooses the lambda of ridge and low-rank maps only. Use a number or ledoit-wolf")
+        raise InputError(
+            "shrinkage: gcv chooses the lambda of ridge and low-rank maps only. Use a number or ledoit-wolf"
+        )
     if shrinkage == "ledoit-wolf":
         weight = ledoit_wolf_intensity(covariance, fourth_moment, n)
         ridge = weight * mean_eigenvalue

@@ -154,12 +154,15 @@ def write_npy(source: VectorIndex, out: Path, transform: Transform, dimensions: 
         raise InputError(f"{out}: already exists. Choose another --out or move it away")
     with published(out) as partial:
         fresh_ids = names.with_name(names.name + ".partial")
-        array = np.lib.format.open_memmap(partial, mode="w+", dtype=dtype, shape=(source.rows, dimensions))
+        header = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": (source.rows, dimensions)}
         done = 0
         try:
-            with fresh_ids.open("w", encoding="utf-8", newline="\n") as stream:
+            # Written as a stream: the pages of a mapped file would count as memory until they are on the disk.
+            with partial.open("wb") as array, fresh_ids.open("w", encoding="utf-8", newline="\n") as stream:
+                np.lib.format.write_array_header_1_0(array, header)
                 for ids, vectors in source.iter_blocks(block_rows):
-                    array[done : done + len(ids)] = transformed(source.label, transform, ids, vectors, dimensions)
+                    new = transformed(source.label, transform, ids, vectors, dimensions)
+                    array.write(new.astype(header["descr"]).tobytes())
                     done += len(ids)
                     for name in ids:
                         if "\n" in name or "\r" in name:
@@ -175,8 +178,6 @@ def write_npy(source: VectorIndex, out: Path, transform: Transform, dimensions: 
                     f"{source.label}: had {source.rows} rows when it was opened and {done} now: it's being changed. "
                     "Run the command again when nothing writes to it"
                 )
-            array.flush()
-            del array
             if not plain:
                 _place_ids(fresh_ids, names)
         finally:

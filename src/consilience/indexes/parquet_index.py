@@ -25,6 +25,8 @@ from consilience.indexes.index import (
 from consilience.indexes.publish import published, require_new
 from consilience.indexes.spec import IndexSpec
 
+_BUFFER_BYTES = 1 << 20  # assumed
+
 
 class ParquetIndex:
     """Vectors in lists of floats, of fixed or variable size.
@@ -186,7 +188,8 @@ def _opened(path: Path) -> Any:  # noqa: ANN401 - pyarrow.parquet.ParquetFile
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path)
+        # Without a buffer's size the whole column of a row group is read at once, and some writers make one group.
+        return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path}: can't be read as parquet ({error}). Check the file") from error
 

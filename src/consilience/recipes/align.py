@@ -1,4 +1,4 @@
-"""Align: several teachers' banks in, one map a teacher into one frame out: the reference's, or one of their own (GPA)."""
+"""Align: several teachers' banks in, one map a teacher into one frame out: the reference's or, by GPA, their own."""
 
 from __future__ import annotations
 

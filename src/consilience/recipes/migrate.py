@@ -61,8 +61,8 @@ def migrate(
 ) -> Migration:
     """Fit maps between an index's frame and a new model's, measure them against re-embedding, and apply one.
 
-    The source index is only read. Killed at any moment, the same call continues: embedded shards of the sample are kept,
-    and the new index is complete or absent.
+    The source index is only read. Killed at any moment, the same call continues: embedded shards of the sample are
+    kept, and the new index is complete or absent.
 
     Args:
         index: spec of the source, see :mod:`consilience.indexes.spec`.
@@ -172,7 +172,7 @@ def migrate(
     rewritten = None
     if rewrite is not None and (reached or force):
         rewritten = _rewrite(source, rewrite, best.affine, work)
-    write_json(work / TIMING, _cost(source, len(texts.texts), seconds, best.affine, old))
+    write_json(work / TIMING, _cost(source, seconds, best.affine, old if way == "rewrite" else new, way))
     manifest = {
         "job": job,
         "index": {"kind": source.kind, "rows": source.rows, "dimensions": source.dimensions, "metric": source.metric},
@@ -198,8 +198,10 @@ def _require_rewritten(migration: Migration, rewrite: str | None) -> Migration:
     score = chosen_score(migration.manifest)
     kept = score["retention"]["10"]
     raise AlignmentRefusedError(
-        f"migrate: recall@10 retention {kept['score']:.3f} [{kept['low']:.3f}, {kept['high']:.3f}] of {score['method']} doesn't "
-        f"reach the bar of {migration.manifest['bar']:g}, so the index wasn't rewritten (report: {migration.path}). Embed the "
+        f"migrate: recall@10 retention {kept['score']:.3f} [{kept['low']:.3f}, {kept['high']:.3f}] of "
+        f"{score['method']} doesn't "
+        f"reach the bar of {migration.manifest['bar']:g}, so the index wasn't rewritten (report: "
+        f"{migration.path}). Embed the "
         "texts again, or pass a lower --bar, or --force, with --overwrite"
     )
 
@@ -279,7 +281,8 @@ def _old_vectors(
     encoder = _model(old_model, old_prompt, trust_remote_code)
     if encoder.dimensions != source.dimensions:
         raise ShapeError(
-            f"migrate: {old_model} gives {encoder.dimensions} dimensions, the index has {source.dimensions}. It wasn't made "
+            f"migrate: {old_model} gives {encoder.dimensions} dimensions, the index has {source.dimensions}. It "
+            "wasn't made "
             "with this model; give the one it was made with"
         )
     if texts.ids is None:
@@ -291,8 +294,10 @@ def _old_vectors(
     cosine = float(paired_cosine(probe, stored[: len(probe)]).mean())
     if cosine < SAME_MODEL_COSINE:
         raise AlignmentRefusedError(
-            f"migrate: {old_model} embeds the sample's texts at cosine {cosine:.3f} to the index's own vectors (at least "
-            f"{SAME_MODEL_COSINE} expected). The index was made with another model, prompt or pooling, or the ids belong to "
+            f"migrate: {old_model} embeds the sample's texts at cosine {cosine:.3f} to the index's own vectors (at "
+            "least "
+            f"{SAME_MODEL_COSINE} expected). The index was made with another model, prompt or pooling, or the ids "
+            "belong to "
             "other texts: check --old-prompt and --id-column, or leave --old-model out"
         )
     return stored
@@ -329,29 +334,35 @@ def _is_rewritten(source: VectorIndex, out: str, affine: AffineMap) -> bool:
     """Say whether ``out`` holds this source's rows behind this map."""
     import numpy as np
 
-    from consilience.indexes.open import open_written
+    from consilience.indexes.open import open_index
+    from consilience.indexes.spec import parse_index_spec
 
-    written = open_written(source, out)
-    if written is None or (written.rows, written.dimensions) != (source.rows, affine.d_y):
+    target = parse_index_spec(out, default=getattr(source, "spec", None))
+    spec = f"{target.kind}:{target.location}" + ("" if target.fragment is None else f"#{target.fragment}")
+    try:
+        written = open_index(spec, metric=source.metric)
+    except InputError:  # nothing there, or something else
+        return False
+    if (written.rows, written.dimensions) != (source.rows, affine.d_y):
         return False
     ids, vectors = next(source.iter_blocks(256))
     return bool(np.allclose(written.lookup(ids), affine.apply(vectors), atol=1e-3))
 
 
 def _cost(
-    source: VectorIndex, sample: int, seconds: float, affine: AffineMap, old: NDArray[np.float32]
+    source: VectorIndex, seconds: float, affine: AffineMap, sample: NDArray[np.float32], way: Way
 ) -> Mapping[str, float]:
-    """Return what re-embedding the index would take beside mapping it, from the speeds seen here."""
+    """Return what re-embedding the index would take beside migrating it, from the speeds seen here."""
     began = time.perf_counter()
     rows = 0
     while rows < 20_000:
-        affine.apply(old[:2048])
-        rows += len(old[:2048])
+        affine.apply(sample[:2048])
+        rows += len(sample[:2048])
     mapping = (time.perf_counter() - began) / rows
-    embedding = seconds / sample
+    embedding = seconds / len(sample)
     return {
         "embed_rows_per_second": round(1 / max(embedding, 1e-9), 1),
         "map_rows_per_second": round(1 / max(mapping, 1e-9), 1),
         "reembed_seconds": round(embedding * source.rows, 1),
-        "migrate_seconds": round(seconds + mapping * source.rows, 1),
+        "migrate_seconds": round(seconds + (mapping * source.rows if way == "rewrite" else 0.0), 1),
     }

@@ -48,7 +48,8 @@ def rotate(
         out: the rotation's folder.
         pairs: rows that it is fitted to.
         held_out: other rows that it is judged on.
-        corpus: texts that a model embeds; needed unless both sides are banks. It is the corpus of a side that is a bank.
+        corpus: texts that a model embeds; needed unless both sides are banks. It is the corpus of a side that is a
+            bank.
         column: the corpus's text column.
         where: keep the corpus's rows with these values.
         limit: rows of the corpus.
@@ -94,7 +95,8 @@ def rotate(
     rows, fingerprint = _common_rows(sides, None if identity is None else (identity.rows, identity.fingerprint))
     if sides[0].frame == sides[1].frame:
         raise InputError(
-            f"rotate: {sides[0].label} and {sides[1].label} are both in frame {sides[0].frame}: there is nothing to rotate"
+            f"rotate: {sides[0].label} and {sides[1].label} are both in frame {sides[0].frame}: there is nothing "
+            "to rotate"
         )
     job = {
         "source": sides[0].id,
@@ -231,7 +233,8 @@ def _common_rows(sides: list[_Side], corpus: tuple[int, str] | None) -> tuple[in
     for other in found[1:]:
         if other[1:] != first[1:]:
             raise FrameMismatchError(
-                f"rotate: {first[0]} has corpus {first[2][:12]}... ({first[1]} rows), {other[0]} has {other[2][:12]}... "
+                f"rotate: {first[0]} has corpus {first[2][:12]}... ({first[1]} rows), {other[0]} has "
+                f"{other[2][:12]}... "
                 f"({other[1]} rows). Embed the same corpus on both sides"
             )
     return first[1], first[2]

@@ -131,10 +131,16 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
     reference = banks.get(recipe.align.reference)  # a gpa frame has none
     frames = stages.stage(
         "align",
-        _when(*banks.values(), banks=bank_ids, reference=reference and reference.id, seed=recipe.seed, **part),
+        _when(
+            *banks.values(),
+            banks=bank_ids,
+            reference=None if reference is None else reference.id,
+            seed=recipe.seed,
+            **part,
+        ),
         lambda out: align(
             [bank.path for bank in banks.values()],
-            reference=reference and reference.path,
+            reference=None if reference is None else reference.path,
             seed=recipe.seed,
             out=out,
             **part,

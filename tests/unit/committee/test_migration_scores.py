@@ -47,7 +47,7 @@ def test_unrelated_frames_are_refused():
     _, new = frames(0.0, seed=9)
     with pytest.raises(AlignmentRefusedError, match="every map"):
         score(old, new).best("rewrite")
-    with pytest.raises(AlignmentRefusedError, match="four|rows per dimension"):
+    with pytest.raises(AlignmentRefusedError, match="rows per dimension"):
         score_maps(old, new, None, fit_rows=np.arange(40), held_out=np.arange(100, 300), metric="cosine")
     with pytest.raises(InputError, match="more than 10"):
         score_maps(old, new, None, fit_rows=np.arange(100), held_out=np.arange(100, 110), metric="cosine")

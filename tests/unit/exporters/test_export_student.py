@@ -335,7 +335,9 @@ def test_a_rotation_of_another_frame_is_refused(student, rotation, tmp_path):
 
     from consilience.core.errors import FrameMismatchError
 
-    other = replace(rotation, manifest={**rotation.manifest, "source": {**rotation.manifest["source"], "frame": "frame-z"}})
+    other = replace(
+        rotation, manifest={**rotation.manifest, "source": {**rotation.manifest["source"], "frame": "frame-z"}}
+    )
     with pytest.raises(FrameMismatchError, match=r"frame-z.*teacher:abc"):
         export_student(student, tmp_path / "out", teachers=TEACHERS, rotation=other)
     assert not list(tmp_path.iterdir())
