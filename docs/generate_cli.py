@@ -26,7 +26,14 @@ def render() -> str:
     from consilience.cli.main import app
 
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    return HEADER + "".join(_section(name, command) for name, command in commands.items())
+    return HEADER + "".join(_sections(name, command) for name, command in commands.items())
+
+
+def _sections(name: str, command: Any) -> str:  # noqa: ANN401 - click's or typer's own command class
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        return _section(name, command)
+    return "".join(_sections(f"{name} {below}", verb) for below, verb in inner.items())
 
 
 def _section(name: str, command: Any) -> str:  # noqa: ANN401 - click's or typer's own command class

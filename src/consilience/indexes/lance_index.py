@@ -206,12 +206,14 @@ class LanceIndex:
         return "cosine"
 
     def _batches(self, columns: list[str] | None, rows: int) -> Iterator[Any]:
-        query = self._table.search()
-        if columns is not None:
-            query = query.select(columns)
-        for batch in query.to_batches(rows):
-            if batch.num_rows:
-                yield batch
+        # Page by page: in one long scan LanceDB reads up to two gigabytes ahead.
+        for start in range(0, self.rows, rows):
+            query = self._table.search().offset(start).limit(rows)
+            if columns is not None:
+                query = query.select(columns)
+            for batch in query.to_batches(rows):
+                if batch.num_rows:
+                    yield batch
 
     def _blocks(self, rows: int) -> Iterator[Block]:
         id_column, vector_column = self._columns

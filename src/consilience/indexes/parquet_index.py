@@ -188,8 +188,8 @@ def _opened(path: Path) -> Any:  # noqa: ANN401 - pyarrow.parquet.ParquetFile
     import pyarrow.parquet as pq
 
     try:
-        # Without a buffer's size the whole column of a row group is read at once, and some writers make one group.
-        return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES)
+        # By default the whole column of a row group is read at once, and some writers make one group of everything.
+        return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path}: can't be read as parquet ({error}). Check the file") from error
 

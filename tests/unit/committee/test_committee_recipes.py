@@ -282,3 +282,39 @@ def test_command_line_tables_json_and_refusals(banks, tmp_path):
             == 2
         )
     assert not (tmp_path / "d").exists()
+
+
+def test_gpa_needs_no_reference_and_its_consensus_is_marked_as_without_axes(banks, tmp_path):
+    found = align(banks, method="gpa", out=tmp_path / "gpa")
+    assert (found.dimensions, found.reference_bank_id, found.manifest["reference"]) == (32, None, None)
+    facts = found.manifest["gpa"]
+    assert facts["converged"]
+    assert 0.5 < facts["alignment"] < 1
+    assert {entry["report"]["verdict"] for entry in found.teachers.values()} <= {"ok", "weak"}
+    target = consensus(banks, frames=found, out=tmp_path / "target")
+    assert (target.dimensions, target.frame) == (32, found.frame)
+    assert target.manifest["extra"]["without_axes"] is True
+    narrow = align(banks, method="gpa", dimensions=8, out=tmp_path / "narrow")
+    assert narrow.dimensions == 8
+    with pytest.raises(InputError, match="needs no --reference"):
+        align(banks, method="gpa", reference="one", out=tmp_path / "x")
+    with pytest.raises(InputError, match="--reference, whose frame"):
+        align(banks, out=tmp_path / "x")
+    with pytest.raises(InputError, match="--rank is an option of --method low-rank"):
+        align(banks, reference="one", rank=3, out=tmp_path / "x")
+    with pytest.raises(InputError, match="--dimensions is an option of --method gpa"):
+        align(banks, reference="one", dimensions=3, out=tmp_path / "x")
+
+
+def test_a_tower_that_follows_nobody_is_refused_in_a_gpa_frame(banks, tmp_path):
+    noise = make_bank(tmp_path / "noise", "noise", RNG(9).standard_normal((ROWS, 24)))
+    with pytest.raises(AlignmentRefusedError, match=r"1 of 4 maps into the towers' own frame refused: synthetic:noise"):
+        align([*banks, noise], method="gpa", out=tmp_path / "gpa")
+    assert not (tmp_path / "gpa").exists()
+
+
+@pytest.mark.parametrize("options", [{"method": "isotropic"}, {"method": "low-rank", "rank": 12}, {"shrinkage": "gcv"}])
+def test_the_other_maps_have_reports_of_their_own(banks, tmp_path, options):
+    found = align(banks, reference="one", out=tmp_path / "f", **{"method": "ridge", **options})
+    reports = [entry["report"] for entry in found.teachers.values() if entry["report"]]
+    assert all(report["out_of_sample_recall"] > 0.3 for report in reports)
