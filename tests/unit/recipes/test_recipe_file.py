@@ -162,3 +162,21 @@ def test_the_quickstart_recipe_is_sound_without_any_data(monkeypatch, tmp_path):
     from consilience.recipes.measure import tasks_to_run
 
     assert tasks_to_run(recipe) == ["grammar"]
+
+
+def test_a_gpa_recipe_has_no_reference(folder):
+    recipe = load(folder, GOOD + '[align]\nmethod = "gpa"\ndimensions = 8\n')
+    assert (recipe.align.reference, recipe.align.dimensions) == ("", 8)
+    faults = faults_of(folder, GOOD + '[align]\nmethod = "gpa"\nreference = "a"\nrank = 3\n')
+    assert [fault.split(":")[0] for fault in faults] == ["align.reference", "align.rank"]
+
+
+def test_names_of_the_report_and_batches_of_one_are_faults(folder):
+    faults = faults_of(folder, GOOD.replace('"a"', '"student"').replace("steps = 3", "steps = 3\nbatch_rows = 1"))
+    assert any("train.batch_rows" in fault for fault in faults)
+    assert any("student is what the report calls the run's own" in fault for fault in faults)
+
+
+def test_where_checkpoints_are_written_changes_no_stage(folder):
+    recipe = load(folder, GOOD.replace("steps = 3", 'steps = 3\nprecision = "fp32"\ncheckpoint_seconds = 5.0'))
+    assert (recipe.train.precision, recipe.train.checkpoint_seconds) == ("fp32", 5.0)
