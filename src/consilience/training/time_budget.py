@@ -7,7 +7,7 @@ from dataclasses import dataclass
 WARM_STEPS = 5  # measured: allocators and kernels settle within three
 TIMED_STEPS = 40  # at most this many, and never more than this share of the time:
 TIMED_SHARE = 0.15
-MARGIN = 0.03  # of the whole, for what isn't measured
+MARGIN = 0.05  # of the whole, for what isn't measured: a main job was once 1.4% over with 3%
 WRITE_BYTES_PER_SECOND = 150e6  # assumed: a slow disk, checksum included
 
 
@@ -38,7 +38,7 @@ class TimeBudget:
 
         Example:
             >>> TimeBudget(100.0, 7.0, 1.0, 1.0, 10, 1e9, 0).steps_left()
-            80
+            78
         """
         write = self.checkpoint_bytes / WRITE_BYTES_PER_SECOND
         left = self.seconds * (1 - MARGIN) - self.spent - self.gauge_readings * self.gauge_seconds - write
