@@ -19,6 +19,7 @@ import pytest
 
 from consilience.core.errors import InputError, MissingExtraError
 from consilience.indexes.open import open_index, write_index
+from consilience.indexes.qdrant_index import flush_at_the_end
 
 ROWS, WIDTH, NEW_WIDTH, BLOCK = 500, 16, 24, 64
 RNG = np.random.default_rng(11)
@@ -126,7 +127,7 @@ def test_faiss_with_loss_is_read_with_a_note_and_written_as_parquet_only(tmp_pat
     ids = IDS if "," in structure else range(ROWS)
     error = np.linalg.norm(np.stack([found[str(name)] for name in ids]) - VECTORS) / np.linalg.norm(VECTORS)
     assert 0 < error < (0.7 if "PQ" in structure else 0.02)
-    with pytest.raises(InputError, match=r"can't be built from new vectors here.*--out parquet:FILE"):
+    with pytest.raises(InputError, match=r"can't be built from new vectors here.*--rewrite parquet:FILE"):
         write_index(index, str(tmp_path / "new.index"), rotated, dimensions=NEW_WIDTH)
     write_index(index, str(tmp_path / "new.parquet"), rotated, dimensions=NEW_WIDTH)
     assert open_index(str(tmp_path / "new.parquet")).rows == ROWS
@@ -226,6 +227,16 @@ def test_lancedb_beside_the_source_and_its_refusals(tmp_path):
     assert [path.name for path in (tmp_path / "faulty").iterdir()] == ["items.lance"]
 
 
+def test_lancedb_that_embeds_by_itself_stops_doing_so(tmp_path, capsys):
+    lancedb = pytest.importorskip("lancedb")
+    function = '[{"name": "openai", "model": {}, "source_column": "caption", "vector_column": "vector"}]'
+    rows = lance_rows().replace_schema_metadata({"embedding_functions": function, "owner": "somebody"})
+    lancedb.connect(str(tmp_path)).create_table("items", rows)
+    write_index(open_index(f"lancedb:{tmp_path}#items"), "#new", rotated, dimensions=NEW_WIDTH)
+    assert "its vectors are another model's" in capsys.readouterr().err
+    assert lancedb.connect(str(tmp_path)).open_table("new").schema.metadata == {b"owner": b"somebody"}
+
+
 # Qdrant
 
 
@@ -236,6 +247,7 @@ def make_qdrant(folder, *, named=False, distance="DOT"):
     params = models.VectorParams(size=WIDTH, distance=getattr(models.Distance, distance))
     other = models.VectorParams(size=2, distance=models.Distance.COSINE)
     client.create_collection("items", vectors_config={"text": params, "image": other} if named else params)
+    flush_at_the_end(client, "items")
     points = []
     for i, vector in enumerate(VECTORS.tolist()):
         point = str(uuid.UUID(int=IDS[i])) if named else IDS[i]
@@ -533,8 +545,21 @@ def wait_for_the_killed(postgres):
     pytest.fail("the killed run's sessions are still there")
 
 
-@pytest.mark.parametrize("kind", ["npy", "parquet", "faiss", "lancedb", "qdrant", "pgvector"])
-def test_a_kill_on_the_way_leaves_the_source_whole_and_the_target_absent(kind, tmp_path, request, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "block"),
+    # 500 rows are eight blocks; inverted lists are trained in a first pass over them.
+    [
+        ("npy", 1),
+        ("npy", 8),
+        ("parquet", 8),
+        ("faiss", 5),
+        ("faiss", 15),
+        ("lancedb", 5),
+        ("qdrant", 5),
+        ("pgvector", 8),
+    ],
+)
+def test_a_kill_on_the_way_leaves_the_source_whole_and_the_target_absent(kind, block, tmp_path, request, monkeypatch):
     module = {"lancedb": "lancedb", "qdrant": "qdrant_client", "faiss": "faiss"}.get(kind, "numpy")
     pytest.importorskip(module)
     postgres = request.getfixturevalue("postgres") if kind == "pgvector" else None
@@ -544,7 +569,7 @@ def test_a_kill_on_the_way_leaves_the_source_whole_and_the_target_absent(kind, t
     before, exists = state(kind, tmp_path, postgres)
     assert not exists
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, "rotation.npy", spec, out, "5"],
+        [sys.executable, "-c", KILLED, "rotation.npy", spec, out, str(block)],
         capture_output=True,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

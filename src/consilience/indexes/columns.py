@@ -10,6 +10,8 @@ import numpy as np
 from consilience.core.errors import InputError
 from consilience.indexes.index import Vectors
 
+_OPTIONS = {"id": "--index-id-column", "vector": "--vector-column"}  # of ``consilience migrate``
+
 
 def choose_column(
     label: str, role: str, chosen: str | None, candidates: Sequence[str], everything: Sequence[str], usual: str
@@ -32,7 +34,7 @@ def choose_column(
             return chosen
         problem = f"column {chosen!r} can't hold {role}s" if chosen in everything else f"no column {chosen!r}"
         raise InputError(
-            f"{label}: {problem}; these can: {', '.join(candidates) or 'none'}. Choose one with --{role}-column"
+            f"{label}: {problem}; these can: {', '.join(candidates) or 'none'}. Choose one with {_OPTIONS[role]}"
         )
     if len(candidates) == 1:
         return candidates[0]
@@ -44,7 +46,7 @@ def choose_column(
             "Give a table with one"
         )
     raise InputError(
-        f"{label}: several columns can hold the {role}s: {', '.join(candidates)}. Choose one with --{role}-column"
+        f"{label}: several columns can hold the {role}s: {', '.join(candidates)}. Choose one with {_OPTIONS[role]}"
     )
 
 

@@ -50,7 +50,7 @@ def empty_like(faiss: Any, index: Any, dimensions: int, *, label: str) -> Any:  
         return fresh
     raise InputError(
         f"{label}: a new {name} can't be built from new vectors here; Flat, HNSWFlat, IVFFlat and ID maps of them can. "
-        "Give --out parquet:FILE or npy:FILE and build the index from it"
+        "Give --rewrite parquet:FILE or npy:FILE and build the index from it"
     )
 
 

@@ -110,7 +110,7 @@ class FaissIndex:
                 self._faiss.write_index(fresh, str(partial))
             except RuntimeError as error:  # FAISS reports the file system's refusals so
                 raise StorageError(
-                    f"{target}: FAISS can't write it ({_reason(error)}). Free some space or choose another --out"
+                    f"{target}: FAISS can't write it ({_reason(error)}). Free some space or choose another --rewrite"
                 ) from error
 
     def _training_rows(self, fresh: Any, transform: Transform, dimensions: int, block_rows: int) -> Vectors:  # noqa: ANN401

@@ -159,8 +159,8 @@ class LanceIndex:
         metadata = dict(schema.metadata or {})
         if metadata.pop(_EMBEDDING_FUNCTIONS, None) is not None:
             log(
-                f"{self.label}: the table embeds texts with its old model by itself; the new table doesn't, since its "
-                "vectors are another model's"
+                f"{self.label}: the table embeds texts with its old model by itself; the new table doesn't, since "
+                "its vectors are another model's"
             )
         return schema.with_metadata(metadata or None)
 

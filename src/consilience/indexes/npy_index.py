@@ -151,10 +151,11 @@ def write_npy(source: VectorIndex, out: Path, transform: Transform, dimensions: 
     dtype = source.dtype if isinstance(source, NpyIndex) else np.dtype(np.float32)
     names = ids_path(out)
     if out.exists():
-        raise InputError(f"{out}: already exists. Choose another --out or move it away")
+        raise InputError(f"{out}: already exists. Choose another --rewrite or move it away")
     with published(out) as partial:
         fresh_ids = names.with_name(names.name + ".partial")
-        header = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": (source.rows, dimensions)}
+        number = dtype.newbyteorder("<").str
+        header = {"descr": number, "fortran_order": False, "shape": (source.rows, dimensions)}
         done = 0
         try:
             # Written as a stream: the pages of a mapped file would count as memory until they are on the disk.
@@ -162,7 +163,7 @@ def write_npy(source: VectorIndex, out: Path, transform: Transform, dimensions: 
                 np.lib.format.write_array_header_1_0(array, header)
                 for ids, vectors in source.iter_blocks(block_rows):
                     new = transformed(source.label, transform, ids, vectors, dimensions)
-                    array.write(new.astype(header["descr"]).tobytes())
+                    array.write(new.astype(number).tobytes())
                     done += len(ids)
                     for name in ids:
                         if "\n" in name or "\r" in name:
@@ -187,6 +188,6 @@ def write_npy(source: VectorIndex, out: Path, transform: Transform, dimensions: 
 def _place_ids(fresh: Path, names: Path) -> None:
     """Rename the list of ids; one that a killed run left is the same, another one is somebody's."""
     if names.exists() and names.read_bytes() != fresh.read_bytes():
-        raise InputError(f"{names}: already exists and lists other ids. Choose another --out or move it away")
+        raise InputError(f"{names}: already exists and lists other ids. Choose another --rewrite or move it away")
     with storage_errors(names):
         fresh.replace(names)

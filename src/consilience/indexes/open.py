@@ -100,7 +100,7 @@ def write_index(
     if target.kind != source.kind and target.kind not in _ANY_SOURCE:
         raise InputError(
             f"{source.label}: a {source.kind} index can't be written as {target.kind}. "
-            f"Give a new {source.kind} index, npy:FILE or parquet:FILE as --out"
+            f"Give a new {source.kind} index, npy:FILE or parquet:FILE as --rewrite"
         )
     with progress_bar(f"writing {target.kind} index", source.rows) as bar:
 

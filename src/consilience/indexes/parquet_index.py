@@ -174,7 +174,7 @@ def write_parquet(source: VectorIndex, out: Path, transform: Transform, dimensio
     import pyarrow.parquet as pq
 
     if out.exists():
-        raise InputError(f"{out}: already exists. Choose another --out or move it away")
+        raise InputError(f"{out}: already exists. Choose another --rewrite or move it away")
     schema = pa.schema([pa.field("id", pa.string()), pa.field("vector", pa.list_(pa.float32(), dimensions))])
     with published(out) as partial, pq.ParquetWriter(partial, schema) as writer:
         for ids, vectors in source.iter_blocks(block_rows):

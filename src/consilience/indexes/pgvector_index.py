@@ -125,7 +125,7 @@ class PgvectorIndex:
         with self.reading() as cursor:
             query = self.compose("SELECT {id}::text, {send} FROM {table} WHERE {id}::text = ANY(%s)")
             for name, data in cursor.execute(query, [list(ids)], binary=True):
-                found[name] = self._decoded(name, data)
+                found[name] = self.decoded(name, data)
         return in_order(self, found, ids)
 
     def fingerprint(self) -> str:
@@ -137,7 +137,7 @@ class PgvectorIndex:
         from consilience.indexes.pgvector_write import write_table
 
         if fragment is None:
-            raise InputError(f"{self.label}: expected the new table's name behind a '#'. Write --out '#TABLE'")
+            raise InputError(f"{self.label}: expected the new table's name behind a '#'. Write --rewrite '#TABLE'")
         write_table(self, out, fragment, transform, dimensions, block_rows)
 
     @contextmanager
@@ -163,22 +163,26 @@ class PgvectorIndex:
         return sql.SQL(query).format(id=sql.Identifier(self.id), vector=vector, table=table, send=send, **more)
 
     def _blocks(self, rows: int) -> Iterator[Block]:
-        query = self.compose("SELECT {id}::text, {send} FROM {table} ORDER BY {id}")
+        query = self.compose("SELECT {id}::text, {send} FROM {table} t ORDER BY t.{id}")
         with self.reading() as cursor, cursor.connection.cursor("consilience", binary=True) as stream:
             stream.execute(query)
             while block := stream.fetchmany(rows):
                 ids = [name for name, _ in block]
                 if None in ids:
                     raise InputError(
-                        f"{self.label}: rows without an id in column {self.id!r}. Choose another --id-column"
+                        f"{self.label}: rows without an id in column {self.id!r}. Choose another --index-id-column"
                     )
-                yield ids, np.stack([self._decoded(name, data) for name, data in block])
+                yield ids, np.stack([self.decoded(name, data) for name, data in block])
 
-    def _decoded(self, name: str, data: bytes | None) -> Vectors:
-        """Read pgvector's binary form: a width of two bytes, two unused, then big-endian floats."""
+    def decoded(self, name: str, data: bytes | None, number: str = ">f4") -> Vectors:
+        """Read pgvector's binary form: a width of two bytes, two unused, then big-endian floats (``number``).
+
+        Raises:
+            InputError: the vector is missing or of another width.
+        """
         if data is None:
             raise InputError(f"{self.label}: id {name!r} has no vector. Embed or delete the rows without one")
-        vector = np.frombuffer(data, dtype=">f4", offset=4)
+        vector = np.frombuffer(data, dtype=number, offset=4)
         if len(vector) != self.dimensions:
             raise InputError(
                 f"{self.label}: id {name!r} has a vector of width {len(vector)}, the first has {self.dimensions}. "
@@ -198,7 +202,7 @@ class PgvectorIndex:
     def _count(self, cursor: Any) -> int:  # noqa: ANN401 - psycopg.Cursor
         rows, filled = cursor.execute(self.compose("SELECT count(*), count({vector}) FROM {table}")).fetchone()
         if filled < rows:
-            query = self.compose("SELECT {id}::text FROM {table} WHERE {vector} IS NULL ORDER BY {id} LIMIT 3")
+            query = self.compose("SELECT {id}::text FROM {table} t WHERE {vector} IS NULL ORDER BY t.{id} LIMIT 3")
             names = ", ".join(repr(name) for (name,) in cursor.execute(query))
             raise InputError(
                 f"{self.label}: {rows - filled} of {rows} rows have no vector, the first: id {names}. "
@@ -209,7 +213,7 @@ class PgvectorIndex:
     def _width(self, cursor: Any) -> int:  # noqa: ANN401 - psycopg.Cursor
         if self.vector.modifier > 0:
             return self.vector.modifier
-        ((data,),) = cursor.execute(self.compose("SELECT {send} FROM {table} ORDER BY {id} LIMIT 1"), binary=True)
+        ((data,),) = cursor.execute(self.compose("SELECT {send} FROM {table} t ORDER BY t.{id} LIMIT 1"), binary=True)
         return (len(data) - 4) // 4
 
     def _metric(self, cursor: Any) -> Metric:  # noqa: ANN401 - psycopg.Cursor

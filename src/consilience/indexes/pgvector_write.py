@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, ResumeError
 from consilience.core.progress import log
-from consilience.indexes.index import RowChecks, Transform, Vectors, transformed
+from consilience.indexes.index import RowChecks, Transform, transformed
 from consilience.indexes.pgvector_index import connected, find_table, without_password
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def write_table(
     schema, name = _split(source, table)
     label = f"pgvector:{without_password(dsn)}#{schema}.{name}"
     if (schema, name) == (source.schema, source.table):
-        raise InputError(f"{label}: is the source table, which is never changed. Choose another --out")
+        raise InputError(f"{label}: is the source table, which is never changed. Choose another --rewrite")
     if len((name + _SUFFIX).encode()) > _NAME_BYTES:
         raise InputError(
             f"{label}: expected a name of at most {_NAME_BYTES - len(_SUFFIX)} bytes. Choose a shorter one"
@@ -75,9 +76,9 @@ def write_table(
             "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", [f"consilience {schema}.{name}"]
         ).fetchone()
         if not free:
-            raise ResumeError(f"{label}: another process is writing it. Wait for it or choose another --out")
+            raise ResumeError(f"{label}: another process is writing it. Wait for it or choose another --rewrite")
         if find_relation(cursor, schema, name):
-            raise InputError(f"{label}: already exists. Choose another --out or drop it")
+            raise InputError(f"{label}: already exists. Choose another --rewrite or drop it")
         writer = _Writer(source, cursor, schema, name, label)
         writer.create(dimensions)
         connection.commit()
@@ -123,25 +124,30 @@ class _Writer:
         self._own_sequences()
 
     def load(self, reader: Any, transform: Transform, dimensions: int, block_rows: int) -> None:  # noqa: ANN401
-        """Copy all rows as text, with other vectors."""
+        """Copy all rows in PostgreSQL's binary form, which leaves every other value as it is, with other vectors."""
         source = self._source
         names = [column.name for column in source.columns if not column.generated]
-        if source.id not in names:
-            raise InputError(f"{source.label}: ids in a generated column can't be written. Choose another --id-column")
-        id_at, vector_at = names.index(source.id), names.index(source.vector.name)
+        vector_at = names.index(source.vector.name)
         columns = self._sql().SQL(", ").join(map(self._sql().Identifier, names))
-        select = source.compose("COPY (SELECT {columns} FROM {table} ORDER BY {id}) TO STDOUT", columns=columns)
-        insert = self._composed("COPY {partial} ({columns}) FROM STDIN", columns=columns)
+        select = source.compose(
+            "COPY (SELECT {columns}, {id}::text FROM {table} t ORDER BY t.{id}) TO STDOUT (FORMAT binary)",
+            columns=columns,
+        )
+        insert = self._composed("COPY {partial} ({columns}) FROM STDIN (FORMAT binary)", columns=columns)
+        encoding = reader.connection.info.encoding
+        number = ">f2" if source.vector.type == "halfvec" else ">f4"
+        header = struct.pack(">hh", dimensions, 0)
         checks = RowChecks(source.label, source.dimensions, unique=source.keyed)
         with reader.copy(select) as incoming, self._cursor.copy(insert) as outgoing:
             for rows in _blocks(incoming.rows(), block_rows):
-                ids = [row[id_at] for row in rows]
-                vectors = np.stack([self._parsed(row[id_at], row[vector_at]) for row in rows])
+                ids = [row[-1].decode(encoding) for row in rows]
+                vectors = np.stack(
+                    [source.decoded(i, row[vector_at], number) for i, row in zip(ids, rows, strict=True)]
+                )
                 checks.check(ids, vectors)
                 new = transformed(source.label, transform, ids, vectors, dimensions)
-                for row, vector in zip(rows, new.tolist(), strict=True):
-                    text = "[" + ",".join([f"{number:.9g}" for number in vector]) + "]"
-                    outgoing.write_row((*row[:vector_at], text, *row[vector_at + 1 :]))
+                for row, vector in zip(rows, new.astype(number), strict=True):
+                    outgoing.write_row((*row[:vector_at], header + vector.tobytes(), *row[vector_at + 1 : -1]))
         checks.finish(lambda: (ids for ids, _ in source.iter_blocks(block_rows)))
 
     def finish(self) -> None:
@@ -177,7 +183,7 @@ class _Writer:
         if comment != _MARK:
             raise InputError(
                 f"{self._label}: the temporary name {self._partial!r} is taken by a table that isn't ours. "
-                "Choose another --out"
+                "Choose another --rewrite"
             )
         self._run("DROP TABLE {partial}")
 
@@ -207,11 +213,6 @@ class _Writer:
                 ),
                 [partial.as_string(self._cursor), column],
             )
-
-    def _parsed(self, name: str, text: str | None) -> Vectors:
-        if text is None:
-            raise InputError(f"{self._source.label}: id {name!r} has no vector. Embed or delete the rows without one")
-        return np.array(text[1:-1].split(","), dtype=np.float32)
 
     def _oid(self) -> int:
         found = find_table(self._cursor, self._partial, self._schema)
@@ -255,12 +256,12 @@ def _require_same_place(cursor: Any, reader: Any, source: PgvectorIndex, label: 
     there, here = cursor.execute(_SAME_PLACE).fetchone(), reader.execute(_SAME_PLACE).fetchone()
     if there != here:
         raise InputError(
-            f"{label}: is in another database than {source.label}. Write the new table beside the source (--out "
+            f"{label}: is in another database than {source.label}. Write the new table beside the source (--rewrite "
             "'#TABLE') and move it with pg_dump"
         )
 
 
-def _blocks(rows: Iterator[Sequence[str | None]], size: int) -> Iterator[list[Any]]:
+def _blocks(rows: Iterator[Sequence[bytes | None]], size: int) -> Iterator[list[Any]]:
     block: list[Any] = []
     for row in rows:
         block.append(row)

@@ -21,11 +21,13 @@ def require_new(out: Path, source: Path) -> None:
     """
     resolved, origin = out.resolve(), source.resolve()
     if resolved == origin or origin in resolved.parents:
-        raise InputError(f"{out}: is the source index or lies in it. The source is never changed: choose another --out")
+        raise InputError(
+            f"{out}: is the source index or lies in it. The source is never changed: choose another --rewrite"
+        )
     if out.exists() or out.is_symlink():
-        raise InputError(f"{out}: already exists. Choose another --out or move it away")
+        raise InputError(f"{out}: already exists. Choose another --rewrite or move it away")
     if out.name in ("", ".."):
-        raise InputError(f"{out}: expected the name of a new file or folder. Change --out")
+        raise InputError(f"{out}: expected the name of a new file or folder. Change --rewrite")
 
 
 @contextmanager
@@ -77,7 +79,7 @@ def _claimed(out: Path) -> Iterator[None]:
         except BlockingIOError:
             ours = False
         if not ours:
-            raise ResumeError(f"{out}: another process is writing it. Wait for it or choose another --out")
+            raise ResumeError(f"{out}: another process is writing it. Wait for it or choose another --rewrite")
         try:
             yield
         finally:

@@ -172,3 +172,5 @@ def test_any_index_can_be_written_as_parquet_or_npy(tmp_path):
     write_index(array, str(tmp_path / "x.parquet"), lambda v: v @ ROTATION.T, dimensions=WIDTH, block_rows=16)
     again = open_index(str(tmp_path / "x.parquet"))
     np.testing.assert_allclose(again.lookup(["d9", "d0"]), VECTORS[[9, 0]], atol=1e-5)
+    write_index(array, str(tmp_path / "same.parquet"), lambda v: v, dimensions=WIDTH)
+    assert open_index(str(tmp_path / "same.parquet")).fingerprint() == array.fingerprint() != again.fingerprint()
