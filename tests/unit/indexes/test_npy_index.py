@@ -72,6 +72,14 @@ def test_a_list_of_other_ids_at_the_output_is_not_overwritten(tmp_path, rows):
     assert not (tmp_path / "w.npy").exists()
 
 
+def test_ids_that_a_run_killed_at_its_very_end_left_are_taken_over(tmp_path, rows):
+    np.save(tmp_path / "v.npy", rows)
+    for name in ("v", "w"):
+        (tmp_path / f"{name}.npy.ids.txt").write_text("".join(f"{i}\n" for i in range(50)))
+    write_index(open_index(str(tmp_path / "v.npy")), str(tmp_path / "w.npy"), doubled, dimensions=12)
+    assert open_index(str(tmp_path / "w.npy")).rows == 50
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [
