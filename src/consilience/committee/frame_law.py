@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from consilience.committee.rotation import judge_rotation, solve_rotation
 from consilience.core.errors import FrameMismatchError
 from consilience.gauges.agreement import paired_cosine
+from consilience.objectives.composition import RELATIONAL
 
 Family = Literal["anchored", "consensus", "relational"]
-RELATIONAL = ("affinity",)  # objectives that never compare a student's row with a target's
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,10 @@ COMPOSITIONS: dict[str, dict[str, float]] = {
 }
 
 
+# Compositions that compare similarities only: the student's orientation stays free. Source: design, section 6.
+RELATIONAL = ("affinity",)
+
+
 class Loss(NamedTuple):
     """A loss and what it is made of.
 

@@ -259,6 +259,7 @@ def _write_student(
     seconds: float,
 ) -> None:
     """Write the student's files beside the log, and the manifest; rename the folder."""
+    from consilience.objectives.composition import RELATIONAL
     from consilience.students.text import count_parameters, save_student_files
     from consilience.training.journal import FILE as LOG
 
@@ -279,7 +280,8 @@ def _write_student(
             "dimensions": bank.dimensions,
             "max_length": plan["max_length"],
             "tokenizer": plan["tokenizer"],
-            "frame": bank.frame,
+            # A relational student was never compared with its target's rows: its frame is nobody's, not the target's.
+            "frame": f"free:{content_id(plan)}" if plan["training"]["objective"] in RELATIONAL else bank.frame,
             "target": {"bank": bank.id, "teacher": bank.teacher, "extra": bank.manifest.get("extra")},
             "corpus": plan["corpus"],
             "training": {

@@ -57,6 +57,7 @@ def frame_law(
     from consilience.committee.rotation import unit_pairs
     from consilience.corpora.text import open_corpus
     from consilience.frames.sampling import split_rows
+    from consilience.gauges.variation import report_variation, require_variation
     from consilience.recipes.encoders import open_encoder
     from consilience.students.text import load_student
     from consilience.teachers.checked import encode_checked
@@ -69,6 +70,8 @@ def frame_law(
     split = split_rows(len(texts), pairs, held_out, seed=seed)
     fit_texts, held_texts = [[texts[row] for row in rows] for rows in (split.fit.tolist(), split.held_out.tolist())]
     target = encode_checked(server, fit_texts), encode_checked(server, held_texts)
+    variation = report_variation(held_texts, target[1])
+    require_variation(variation)  # before any retrieval number is quoted on them
     rows = []
     for name, student in opened:
         names = (name, str(into))
@@ -84,6 +87,7 @@ def frame_law(
         {
             "into": server.name,
             "rows": {"fit": len(fit_texts), "held_out": len(held_texts)},
+            "variation": variation.to_json(),
             "students": [row.to_json(unrotated=unrotated) for row in rows],
             "across_seeds": across_seeds(rows),
         }

@@ -29,6 +29,7 @@ BAR = 0.8  # assumed: one in five of re-embedding's ten nearest may differ; a pe
 FIT_ROWS = 24_000  # cited: design, section 2
 HELD_OUT = 5_000
 _PROBE_TEXTS = 64
+_VARIATION_ROWS = 1_000
 SAME_MODEL_COSINE = 0.99  # assumed: one model's vectors of a text, stored in any precision from int8 up
 
 
@@ -150,6 +151,7 @@ def migrate(
         old = _old_vectors(source, texts, old_model, old_prompt, trust_remote_code)
         new, seconds = _embedded(texts.texts, documents, work / "documents")
         queries = None if asked is documents else _embedded(texts.texts, asked, work / "queries")[0]
+        variation = _variation(texts.texts, new if queries is None else queries, split.held_out)
         scores = score_maps(
             old,
             new,
@@ -180,6 +182,7 @@ def migrate(
         "rows": {"fit": len(split.fit), "held_out": len(split.held_out), "duplicates": texts.duplicates},
         "gallery": scores.gallery,
         "queries": scores.queries,
+        "variation": variation,
         "unmapped": None if scores.unmapped is None else {str(k): v for k, v in scores.unmapped.items()},
         "scores": [score.to_json() for score in scores.scores],
         "chosen": {other: score.method for other, score in chosen.items()},
@@ -264,6 +267,16 @@ def _sample_hash(texts: IdTexts) -> str:
     for name in (*(texts.ids or ()), *texts.texts):
         hasher.update(name)
     return hasher.hexdigest()
+
+
+def _variation(texts: Sequence[str], rows: NDArray[np.float32], held_out: NDArray[np.int64]) -> dict[str, Any]:
+    """Show that the queries vary before any retrieval number is quoted on them (design, section 9)."""
+    from consilience.gauges.variation import report_variation, require_variation
+
+    shown = held_out[:_VARIATION_ROWS]
+    report = report_variation([texts[row] for row in shown.tolist()], rows[shown])
+    require_variation(report)
+    return report.to_json()
 
 
 def _usable(scores: MigrationScores, way: Way) -> bool:
