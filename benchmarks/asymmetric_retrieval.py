@@ -1,9 +1,10 @@
 """Asymmetric use: documents embedded by the teacher, queries by the student through its rotation.
 
-python benchmarks/asymmetric_retrieval.py STUDENT --teacher SPEC --rotation ROTATION --captions captions.parquet [--where source=X]
+python benchmarks/asymmetric_retrieval.py STUDENT --teacher SPEC --rotation ROTATION --captions captions.parquet
+[--where source=X]
 
-Captions of one image are each other's relevant documents. A query's score is whether one of them is among its k nearest among
-all other captions. Rows with intervals over queries; the same queries for all.
+Captions of one image are each other's relevant documents. A query's score is whether one of them is among its k
+nearest among all other captions. Rows with intervals over queries; the same queries for all.
 """
 
 from __future__ import annotations

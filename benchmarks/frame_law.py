@@ -2,8 +2,9 @@
 
 python benchmarks/frame_law.py RUN --captions captions.parquet --fresh other.txt --out FOLDER [--steps 1000]
 
-RUN is the folder of a finished `consilience run` whose banks are reused: its teachers are aligned by GPA into a frame of their
-own, their consensus there is one target, the reference teacher's bank the other. Everything continues after a kill.
+RUN is the folder of a finished `consilience run` whose banks are reused: its teachers are aligned by GPA into a frame
+of their own, their consensus there is one target, the reference teacher's bank the other. Everything continues after a
+kill.
 """
 
 from __future__ import annotations
@@ -59,16 +60,24 @@ def main() -> None:
         students, into=arguments.into, corpus=arguments.fresh, where=fresh_where, limit=20_000, unrotated=True
     )
     (out / "law.json").write_text(json.dumps(law, indent=1), encoding="utf-8")
-    print("| objective | target | family | seed | cosine before / after | R@1 before / after | R@1 null |\n|---|---|---|--:|--:|--:|--:|")
+    print(
+        "| objective | target | family | seed | cosine before / after | R@1 before / after | R@1 null "
+        "|\n|---|---|---|--:|--:|--:|--:|"
+    )
     for row in law["students"]:
         before, after = row["before"], row["after"]
         print(
-            f"| {row['objective']} | {row['target']} | {row['family']}{', frame-free' if row['frame_free'] else ''} | {row['seed']} | "
-            f"{before['cosine']:.3f} / {after['cosine']:.3f} | {before['recall_at_1']:.3f} / {after['recall_at_1']:.3f} | "
+            f"| {row['objective']} | {row['target']} | "
+            f"{row['family']}{', frame-free' if row['frame_free'] else ''} | {row['seed']} | "
+            f"{before['cosine']:.3f} / {after['cosine']:.3f} | {before['recall_at_1']:.3f} / "
+            f"{after['recall_at_1']:.3f} | "
             f"{row['null']['recall_at_1']:.3f} |"
         )
     for group in law["across_seeds"]:
-        print(f"{group['objective']} / {group['target']}: seeds differ by {group['spread']:.4f}, cosine {group['cosine']:.3f}")
+        print(
+            f"{group['objective']} / {group['target']}: seeds differ by {group['spread']:.4f}, cosine "
+            f"{group['cosine']:.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -88,7 +88,8 @@ def open_parquet(path: Path, column: str | None = None) -> EmbeddingSource:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
+        # Otherwise pyarrow reads a row group's whole column at once.
+        file = pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file. Check the path") from error
     except (pa.ArrowInvalid, OSError) as error:

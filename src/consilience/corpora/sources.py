@@ -280,7 +280,9 @@ def read_parquet(path: Path, label: str, column: str | None, where: Mapping[str,
     """Yield numbered values of one column of a parquet file; null is an empty row."""
     import pyarrow.parquet as pq
 
-    with _arrow_errors(label, "parquet"), pq.ParquetFile(path) as file:
+    # Otherwise pyarrow reads a row group's whole column at once.
+    source = {"buffer_size": 1 << 20, "pre_buffer": False}
+    with _arrow_errors(label, "parquet"), pq.ParquetFile(path, **source) as file:
         schema = file.schema_arrow
         chosen = pick_column(label, schema.names, column, where)
         check_text_field(label, schema, chosen)
