@@ -22,6 +22,7 @@ def command(
     column: Annotated[str | None, typer.Option(help="Column of the text; default 'text'.")] = None,
     where: Annotated[list[str] | None, typer.Option(help="Keep rows with COLUMN=VALUE; repeatable.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many rows.")] = None,
+    bank: Annotated[Path | None, typer.Option(help="Also write FROM, a bank, rotated, into this folder.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the row samples.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Keep a rotation that is no better than chance.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --out.")] = False,
@@ -33,8 +34,11 @@ def command(
     cosine between the model's own vectors; consilience export --rotation puts it behind a student.
     """
     from consilience.cli.corpus import parse_where
-    from consilience.recipes.rotate import rotate
+    from consilience.core.errors import InputError
+    from consilience.recipes.rotate import rotate, rotate_bank
 
+    if bank is not None and not (Path(source) / "manifest.json").is_file():
+        raise InputError(f"--bank: {source} isn't a bank, so there are no rows to write. Leave it out")
     rotation = rotate(
         source,
         into=into,
@@ -49,6 +53,8 @@ def command(
         force=force,
         overwrite=overwrite,
     )
+    if bank is not None:
+        rotate_bank(source, rotation=rotation, out=bank, overwrite=overwrite)
     if as_json:
         import json
 

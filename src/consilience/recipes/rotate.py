@@ -136,6 +136,65 @@ def rotate(
     return save_rotation(folder, job=job, manifest=manifest, matrix=matrix, overwrite=overwrite)
 
 
+def rotate_bank(
+    bank: str | Path | Bank, *, rotation: str | Path | Rotation, out: str | Path, overwrite: bool = False
+) -> Bank:
+    """Write a bank's rows behind a rotation, streamed; killed, the same call continues.
+
+    Args:
+        bank: in the frame that the rotation leads out of.
+        rotation: a rotation, or its folder.
+        out: folder of the rotated bank, in the frame that the rotation leads into.
+        overwrite: replace what is there.
+
+    Returns:
+        The bank; the one that exists when ``out`` is exactly this job, finished.
+
+    Raises:
+        FrameMismatchError: the bank is in another frame.
+        ResumeError: ``out`` is something else.
+        StorageError: the disk is full; finished shards stay.
+    """
+    from consilience.banks.interchange import finished_bank
+    from consilience.banks.reader import Bank
+    from consilience.banks.verify import verify_bank
+    from consilience.banks.writer import BankWriter, bank_plan
+    from consilience.committee.rotation import Rotation, load_rotation, require_frame
+    from consilience.core.progress import progress_bar
+
+    source = bank if isinstance(bank, Bank) else verify_bank(bank)
+    turn = rotation if isinstance(rotation, Rotation) else load_rotation(rotation)
+    require_frame(turn, source.frame, what=str(source.path))
+    job: dict[str, Any] = {
+        "rows": source.rows,
+        "dimensions": int(turn.matrix.shape[1]),
+        "dtype": source.manifest["dtype"],
+        "corpus": source.manifest["corpus"],
+        "teacher": {
+            "backend": "rotated",
+            "name": source.teacher.get("name"),
+            "of": source.teacher,
+            "rotation": turn.id,
+        },
+        "frame": turn.target_frame,
+        "shard_rows": source.manifest["shard_rows"],
+        "extra": {"bank": source.id},
+        "normalise": True,
+    }
+    folder = Path(out)
+    settle_artefact(folder)
+    finished = finished_bank(folder, bank_plan(**job), overwrite=overwrite)
+    if finished is not None:
+        return finished
+    with BankWriter(folder, **job, overwrite=overwrite) as writer:
+        missing = writer.missing()
+        with progress_bar("rotate", source.rows, done=source.rows - sum(b - a for a, b in missing)) as bar:
+            for start, stop in missing:
+                writer.write_shard(start, turn.apply(source[start:stop]))
+                bar.advance(stop - start)
+        return writer.finish()
+
+
 class _Texts:
     """The corpus rows that are needed, read once."""
 

@@ -27,7 +27,7 @@ from consilience.core.errors import (
     ResumeError,
 )
 from consilience.core.hashing import content_id, file_sha256
-from consilience.recipes.rotate import rotate
+from consilience.recipes.rotate import rotate, rotate_bank
 
 CORPUS = {"fingerprint": "c" * 64, "rows": 1_200}
 
@@ -65,6 +65,18 @@ def test_planted_rotation_of_banks_is_found_and_reported(tmp_path, rows, turn):
     assert again.id == found.id
     with pytest.raises(ResumeError, match="isn't the result"):
         rotate(source, into=target, out=tmp_path / "turn", pairs=501, held_out=400)
+
+
+def test_a_bank_is_written_in_the_frame_that_it_was_rotated_into(tmp_path, rows, turn):
+    source, target = make_bank(tmp_path / "a", rows, "a"), make_bank(tmp_path / "b", rows @ turn, "b")
+    found = rotate(source, into=target, out=tmp_path / "turn", pairs=500, held_out=400)
+    rotated = rotate_bank(source.path, rotation=found.path, out=tmp_path / "rotated")
+    assert rotated.frame == target.frame
+    np.testing.assert_allclose(rotated[0:1_200], target[0:1_200], atol=2e-3)
+    assert rotate_bank(source, rotation=found, out=tmp_path / "rotated").id == rotated.id
+    with pytest.raises(FrameMismatchError, match="rotates frame"):
+        rotate_bank(target, rotation=found, out=tmp_path / "wrong")
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_unequal_widths_have_no_before(tmp_path, rows, turn):
