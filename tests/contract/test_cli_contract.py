@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,9 @@ def test_an_interrupt_says_how_to_continue_and_exits_with_130(tmp_path):
     fifo = tmp_path / "corpus.txt"
     os.mkfifo(fifo)
     command = [sys.executable, "-m", "consilience", "corpus", str(fifo)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # A test run in the background of a shell inherits ignored interrupts.
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     with fifo.open("w"):  # opens when the command opens its end, then keeps it waiting
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,13 @@ def start(folder, out):
     command = [sys.executable, "-m", "consilience", "embed", folder / "corpus.txt"]
     command += ["--teacher", f"static:{folder / 'teacher'}", "--out", out, "--shard-rows", SHARD_ROWS]
     return subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A test run in the background of a shell inherits ignored interrupts.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 
