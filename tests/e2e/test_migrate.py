@@ -108,6 +108,27 @@ def test_refusals_write_nothing(scene, tmp_path):
         assert not list(tmp_path.glob("m*/manifest.json"))
 
 
+def test_what_cannot_be_written_is_refused_before_anything_is_embedded(scene, tmp_path):
+    (tmp_path / "there.npy").write_bytes(b"mine")
+    long = [(i, t) for i, t in enumerate(generate_captions(1_000, seed=1))]
+    write_sample(tmp_path / "long.csv", [(5_000, "a " * 40_000), *long])
+    cases = [
+        ({"rewrite": str(scene / "old.npy")}, InputError, "already there"),
+        ({"rewrite": str(tmp_path / "there.npy")}, InputError, "already there"),
+        ({"rewrite": str(tmp_path / "m")}, InputError, "migration's folder"),
+        ({"rewrite": str(tmp_path / "m" / "new.npy")}, InputError, "migration's folder"),
+        ({"rewrite": str(tmp_path / "new.faiss")}, InputError, "can't be written as faiss"),
+        ({"methods": ["low-rank"], "rank": 900}, InputError, "--rank between 1 and 50"),
+        ({"old_prompt": "query: "}, InputError, "--old-model"),
+        ({"sample": tmp_path / "long.csv"}, CorpusError, r"long\.csv: the text of row 1 has 80,000 characters"),
+    ]
+    for options, error, message in cases:
+        with pytest.raises(error, match=message):
+            move(scene, tmp_path / "m", **options)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["long.csv", "there.npy"]
+    assert (tmp_path / "there.npy").read_bytes() == b"mine"
+
+
 def test_a_low_rank_source_is_refused(scene, tmp_path):
     rng = np.random.default_rng(0)
     flat = rng.standard_normal((3_000, 2)) @ rng.standard_normal((2, 50))

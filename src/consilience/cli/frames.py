@@ -76,6 +76,7 @@ def _show(result: dict[str, Any]) -> None:
         table.add_column(name)
     for name in ("seed", "cosine before", "after", "R@1 before", "after", "R@1 null"):
         table.add_column(name, justify="right")
+    table.add_column("rotation")
     for entry in result["students"]:
         before = entry["before"]
         cells = (
@@ -93,6 +94,7 @@ def _show(result: dict[str, Any]) -> None:
             cells[1],
             f"{entry['after']['recall_at_1']:.3f}",
             f"{entry['null']['recall_at_1']:.3f}",
+            entry["verdict"],
         )
     console = table_console(table)
     console.print(table)

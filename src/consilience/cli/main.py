@@ -67,8 +67,11 @@ def main() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     from consilience.core.errors import ConsilienceError
 
+    if sys.stdout is None:  # closed by whoever called us: what would be printed goes nowhere
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks is no reason to fail
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -107,6 +110,9 @@ def _refuse_usage(error: Any) -> NoReturn:  # noqa: ANN401 - click's or typer's 
     if context is None or not sys.argv[1:]:
         error.show()
         sys.exit(2)
-    verb = context.info_name if context.parent is not None else None
-    command = " ".join(word for word in ("consilience", verb, "--help") if word)
+    verbs: list[str] = []
+    while context.parent is not None:
+        verbs.insert(0, context.info_name)
+        context = context.parent
+    command = " ".join(["consilience", *verbs, "--help"])
     _refuse(f"{message}{'' if message.endswith(('.', '?')) else '.'} Run: {command}")

@@ -90,6 +90,7 @@ class FrameLawRow:
         before: cosine and R@1 without a rotation; None when the widths differ.
         after: cosine, R@1 and R@10 with it.
         null: cosine and R@1 of a rotation fitted to shuffled pairs.
+        verdict: of the rotation: "ok", "weak" or "refused".
         rotated: its held-out rows after the rotation.
     """
 
@@ -98,6 +99,7 @@ class FrameLawRow:
     before: dict[str, float] | None
     after: dict[str, float]
     null: dict[str, float]
+    verdict: str
     rotated: NDArray[np.float32]
 
     def to_json(self, *, unrotated: bool = False) -> dict[str, Any]:
@@ -113,6 +115,7 @@ class FrameLawRow:
             "before": shown,
             "after": self.after,
             "null": self.null,
+            "verdict": self.verdict,
         }
 
 
@@ -137,7 +140,7 @@ def measure_student(
     matrix = solve_rotation(*fit)
     report = judge_rotation(matrix, fit=fit, held_out=held_out).to_json()
     rotated = np.asarray(held_out[0] @ matrix, dtype=np.float32)
-    return FrameLawRow(name, frame, report["before"], report["after"], report["null"], rotated)
+    return FrameLawRow(name, frame, report["before"], report["after"], report["null"], report["verdict"], rotated)
 
 
 def across_seeds(rows: Sequence[FrameLawRow]) -> list[dict[str, Any]]:

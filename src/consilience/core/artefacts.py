@@ -94,6 +94,34 @@ def require_replaceable(out: Path) -> None:
         raise ResumeError(f"{out}: isn't a Consilience artefact, so --overwrite won't delete it. Choose another --out")
 
 
+def require_apart(out: Path, *inputs: object) -> None:
+    """Refuse an output that is one of the job's inputs, lies in one, or has one in it: making it would destroy it.
+
+    Args:
+        out: the output.
+        inputs: paths of what the job reads; whatever isn't the path of something that exists (a teacher's name, rows in
+            memory) is passed over.
+
+    Raises:
+        InputError: names both.
+    """
+    target = out.resolve()
+    for given in inputs:
+        if not isinstance(given, str | Path) or not _exists(given):
+            continue
+        source = Path(given).resolve()
+        inside = source.is_dir() and source in target.parents and (source / MANIFEST).is_file()
+        if source == target or target in source.parents or inside:
+            raise InputError(f"{out}: is or holds {given}, which this job reads. Choose another --out")
+
+
+def _exists(path: str | Path) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # too long a name, or a NUL in it: no path
+        return False
+
+
 def finish_artefact(
     out: Path, *, kind: str, manifest: dict[str, Any], files: list[str], sha256: dict[str, str] | None = None
 ) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from consilience.core.errors import CorpusError, InputError
 
+MOST_CHARACTERS = 50_000  # as of a corpus
 _FORMATS = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "tsv"}
 
 
@@ -60,6 +61,9 @@ def read_id_texts(
     for row, text in enumerate(texts):
         if not text.strip():
             raise CorpusError(f"{path}: row {row + 1} has no text. Drop it")
+        if len(text) > MOST_CHARACTERS or "\0" in text:
+            what = "a NUL byte" if "\0" in text else f"{len(text):,} characters (at most {MOST_CHARACTERS:,})"
+            raise CorpusError(f"{path}: the text of row {row + 1} has {what}. Drop or shorten it")
         if ids is not None:
             if ids[row] in seen_ids:
                 raise CorpusError(f"{path}: id {ids[row]!r} occurs more than once (row {row + 1}). Drop one")

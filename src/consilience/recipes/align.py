@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import settle_artefact
+from consilience.core.artefacts import require_apart, settle_artefact
 from consilience.core.errors import AlignmentRefusedError, InputError, ResumeError
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def align(
         **({} if dimensions is None else {"dimensions": dimensions}),
     }
     folder = Path(out)
+    require_apart(folder, *(bank.path for bank in opened))
     settle_artefact(folder)
     if folder.exists() and not overwrite:
         return _finished(folder, job)

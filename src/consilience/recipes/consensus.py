@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import settle_artefact
+from consilience.core.artefacts import require_apart, settle_artefact
 from consilience.core.errors import ResumeError
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def consensus(
             for bank, label, share in zip(opened, labels, shares, strict=True)
         ],
     }
+    require_apart(folder, *(bank.path for bank in opened), frame_set.path)
     settle_artefact(folder)
     if folder.exists() and not overwrite:
         return _finished(folder, teacher, extra, dtype)

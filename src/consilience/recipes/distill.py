@@ -19,6 +19,7 @@ from consilience.core.artefacts import (
     finish_artefact,
     partial_path,
     read_manifest,
+    require_apart,
     settle_artefact,
 )
 from consilience.core.errors import FrameMismatchError, InputError
@@ -158,6 +159,7 @@ def distill(
         "max_length": length,
         "training": {**settings.identity(), "processes": processes.num_processes},
     }
+    require_apart(folder, bank.path, corpus, tokenizer)
     settle_artefact(folder)
     finished = _finished(folder, plan, overwrite=overwrite)
     if finished:

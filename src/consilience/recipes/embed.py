@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import settle_artefact
+from consilience.core.artefacts import require_apart, settle_artefact
 from consilience.core.errors import CorpusError, InputError, TeacherError
 from consilience.core.files import write_json
 from consilience.core.progress import log, progress_bar
@@ -88,6 +88,7 @@ def embed(
     from consilience.corpora.text import open_corpus
 
     folder = Path(out)
+    require_apart(folder, corpus, *_paths_of(teacher))
     settle_artefact(folder)
     rows = open_corpus(
         corpus,
@@ -208,6 +209,14 @@ def _existing_embeddings(teacher: str, overrides: Mapping[str, Any]) -> Embeddin
         return interchange.open_npy(Path(rest))
     path, _, column = rest.partition("#")
     return interchange.open_parquet(Path(path), column or None)
+
+
+def _paths_of(teacher: object) -> list[str]:
+    """Return the path that a spec names, if it names one."""
+    if not isinstance(teacher, str):
+        return []
+    name = teacher.partition(":")[2]
+    return [name, name.partition("?")[0].partition("#")[0]]
 
 
 def _require_teacher(teacher: str) -> None:

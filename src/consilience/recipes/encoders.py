@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from consilience.core.artefacts import MANIFEST
+from consilience.core.artefacts import MANIFEST, verify_artefact
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import read_json
 from consilience.teachers.spec import TeacherSpec
@@ -78,6 +78,7 @@ def _open_folder(path: Path, trust_remote_code: bool) -> Encoder:
 
 
 def _open_export(path: Path, trust_remote_code: bool) -> Encoder:
+    verify_artefact(path)
     if (path / "modules.json").is_file():
         return _teacher(TeacherSpec("st", str(path), {}), trust_remote_code)
     # Its tokenizer and length limit lie one folder up, where the backend looks too.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from consilience.core.artefacts import require_apart
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
 
@@ -46,6 +47,7 @@ def export(
         ParityError: an exported form gives other vectors than the student.
         ResumeError: ``out`` exists.
     """
+    require_apart(Path(out), student, results, rotation)
     from consilience.committee.rotation import load_rotation
     from consilience.exporters.folder import export_student
     from consilience.students.text import load_student

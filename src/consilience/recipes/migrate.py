@@ -8,8 +8,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import MANIFEST, TIMING, begin_artefact, read_manifest, settle_artefact
-from consilience.core.errors import AlignmentRefusedError, InputError, ResumeError, ShapeError
+from consilience.core.artefacts import (
+    MANIFEST,
+    TIMING,
+    begin_artefact,
+    partial_path,
+    read_manifest,
+    require_apart,
+    settle_artefact,
+)
+from consilience.core.errors import (
+    AlignmentRefusedError,
+    CorpusError,
+    FrameMismatchError,
+    InputError,
+    ResumeError,
+    ShapeError,
+)
 from consilience.core.files import read_json, write_json
 from consilience.core.progress import log
 
@@ -30,6 +45,7 @@ FIT_ROWS = 24_000  # cited: design, section 2
 HELD_OUT = 5_000
 _PROBE_TEXTS = 64
 _VARIATION_ROWS = 1_000
+MARKER = "rewriting.json"
 SAME_MODEL_COSINE = 0.99  # assumed: one model's vectors of a text, stored in any precision from int8 up
 
 
@@ -109,7 +125,7 @@ def migrate(
     from consilience.committee.migration_artefact import load_migration, write_migration
     from consilience.core.hashing import content_id
     from consilience.corpora.id_texts import read_id_texts
-    from consilience.frames.align import check_method
+    from consilience.frames.align import check_method, require_rows
     from consilience.frames.sampling import split_rows
     from consilience.indexes.open import open_index
 
@@ -118,6 +134,8 @@ def migrate(
         check_method(method)
     if not 0 <= bar <= 1:
         raise InputError(f"migrate: expected a bar between 0 and 1, got {bar}. Change --bar")
+    if old_prompt is not None and old_model is None:
+        raise InputError("migrate: --old-prompt is an option of --old-model. Give that, too, or leave it out")
     source = open_index(index, id_column=index_id_column, vector_column=vector_column, metric=metric)
     texts = read_id_texts(sample, id_column=id_column, column=column, limit=limit, need_ids=old_model is None)
     documents = _model(to, prompt, trust_remote_code)
@@ -139,13 +157,21 @@ def migrate(
         "rewrite": None if rewrite is None else content_id(rewrite),  # a database's address may hold a password
     }
     folder = Path(out)
+    require_apart(folder, index, sample, to, old_model)
+    if rank is not None and not 1 <= rank <= min(source.dimensions, documents.dimensions):
+        most = min(source.dimensions, documents.dimensions)
+        raise InputError(f"migrate: expected --rank between 1 and {most}, got {rank}. Change it")
     settle_artefact(folder)
     if folder.exists() and not overwrite:
         if (folder / MANIFEST).is_file() and read_manifest(folder).get("job") == job:
             log(f"{folder}: already done")
             return _require_rewritten(load_migration(folder), rewrite)
         raise ResumeError(f"{folder}: exists and isn't the result of this command. Choose another --out or --overwrite")
+    if rewrite is not None:
+        _require_rewritable(source, rewrite, folder)
     split = split_rows(len(texts.texts), fit_rows, held_out, seed=seed)
+    if not force:  # before anything is embedded
+        require_rows(len(split.fit), max(source.dimensions, documents.dimensions), where=f"migrate: {sample}")
     work, _ = begin_artefact(folder, job, overwrite=overwrite)
     try:
         old = _old_vectors(source, texts, old_model, old_prompt, trust_remote_code)
@@ -166,7 +192,7 @@ def migrate(
         )
         way: Way = "adapter" if rewrite is None else "rewrite"
         chosen = {other: scores.best(other) for other in WAYS if other == way or _usable(scores, other)}
-    except (AlignmentRefusedError, InputError):
+    except (AlignmentRefusedError, CorpusError, FrameMismatchError, InputError, ShapeError):
         shutil.rmtree(work, ignore_errors=True)  # a refusal leaves nothing behind
         raise
     best = chosen[way]
@@ -330,7 +356,7 @@ def _rewrite(source: VectorIndex, out: str, affine: AffineMap, work: Path) -> di
     """Write the new index, or recognise the one that an interrupted run of this job has finished."""
     from consilience.indexes.open import write_index
 
-    marker = work / "rewriting.json"
+    marker = work / MARKER
     if marker.is_file() and _is_rewritten(source, out, affine):
         log("the new index is there: the interrupted run had finished it")
     else:
@@ -341,6 +367,27 @@ def _rewrite(source: VectorIndex, out: str, affine: AffineMap, work: Path) -> di
             marker.unlink()  # refused, e.g. because something else is there: it isn't ours
             raise
     return {"rows": source.rows, "dimensions": affine.d_y}
+
+
+def _require_rewritable(source: VectorIndex, out: str, folder: Path) -> None:
+    """Refuse early a new index that can't be written: of another kind, already there, or in the report's folder."""
+    from consilience.indexes.spec import parse_index_spec
+
+    target = parse_index_spec(out, default=getattr(source, "spec", None))
+    if target.kind != source.kind and target.kind not in ("npy", "parquet"):
+        raise InputError(
+            f"--rewrite {out}: a {source.kind} index can't be written as {target.kind}. Give a new {source.kind} "
+            "index, "
+            "npy:FILE or parquet:FILE"
+        )
+    if target.kind == "pgvector":
+        return  # a database's address isn't a path
+    place, report = Path(target.location).resolve(), folder.resolve()
+    if place == report or report in place.parents or place in report.parents:
+        raise InputError(f"--rewrite {out}: is, lies in or holds the migration's folder {folder}. Choose another place")
+    marker = partial_path(folder) / MARKER
+    if target.fragment is None and place.exists() and not marker.is_file():
+        raise InputError(f"--rewrite {out}: is already there; an index is never replaced. Choose another name")
 
 
 def _is_rewritten(source: VectorIndex, out: str, affine: AffineMap) -> bool:

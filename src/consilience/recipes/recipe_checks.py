@@ -94,7 +94,9 @@ def check_parts(parts: Mapping[str, Any]) -> list[str]:
 
 def _corpus_faults(corpus: Mapping[str, Any]) -> list[str]:
     if (corpus["path"] is None) == (corpus["grammar"] is None):
-        return ["corpus: expected exactly one of path and grammar"]
+        missing = corpus["path"] if corpus["path"] and not Path(corpus["path"]).exists() else None
+        also = [f"corpus: {missing}: no such file or folder. Check the path"] if missing and corpus["grammar"] else []
+        return ["corpus: expected exactly one of path and grammar", *also]
     if corpus["grammar"] is not None:
         given = [key for key in ("column", "where") if corpus[key]]
         return [f"corpus.{key}: the grammar has no columns; leave it out" for key in given]
@@ -177,6 +179,8 @@ def _align_faults(align: Mapping[str, Any], teachers: Sequence[Any] | None) -> l
     faults = _choice("align.method", align["method"], (*METHODS, "gpa"))
     if align["method"] == "gpa" and align["reference"]:
         faults.append("align.reference: a gpa frame is nobody's; leave it out")
+    if align["shrinkage"] == "gcv" and align["method"] not in ("ridge", "low-rank"):
+        faults.append(f"align.shrinkage: gcv is for ridge and low-rank maps, got {align['method']!r}; give a number")
     for key, method in (("rank", "low-rank"), ("dimensions", "gpa")):
         if align[key] is not None and align["method"] != method:
             faults.append(f"align.{key}: an option of method {method!r}, got {align['method']!r}; leave it out")

@@ -237,7 +237,14 @@ def _sound_parts(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _known_keys(model: type[_Part], table: Any) -> dict[str, Any]:  # noqa: ANN401 - any TOML value
     known = {key: table[key] for key in table if key in model.model_fields} if isinstance(table, dict) else table
-    return model.model_validate(known).model_dump()
+    try:
+        return model.model_validate(known).model_dump()
+    except ValidationError as error:
+        # A faulty value is reported already; its neighbours are checked without it.
+        faulty = {detail["loc"][0] for detail in error.errors() if detail["loc"]}
+        if not isinstance(known, dict) or not faulty & set(known):
+            raise
+        return model.model_validate({key: value for key, value in known.items() if key not in faulty}).model_dump()
 
 
 def _describe(detail: ErrorDetails) -> str:
@@ -253,4 +260,5 @@ def _describe(detail: ErrorDetails) -> str:
         return f"{key}: required and missing"
     if kind in _EXPECTED:
         return f"{key}: expected {_EXPECTED[kind]}, got {detail['input']!r}"
-    return f"{key}: {detail['msg'].lower()}, got {detail['input']!r}"
+    said = detail["msg"]
+    return f"{key}: {said[:1].lower()}{said[1:]}, got {detail['input']!r}"

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import MANIFEST, read_manifest, settle_artefact
+from consilience.core.artefacts import MANIFEST, read_manifest, require_apart, settle_artefact
 from consilience.core.errors import FrameMismatchError, InputError, ResumeError
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def rotate(
         "force": force,
     }
     folder = Path(out)
+    require_apart(folder, sides[0].label, sides[1].label, corpus)
     settle_artefact(folder)
     if folder.exists() and not overwrite:
         if (folder / MANIFEST).is_file() and read_manifest(folder).get("job") == job:
@@ -182,6 +183,7 @@ def rotate_bank(
         "normalise": True,
     }
     folder = Path(out)
+    require_apart(folder, source.path, turn.path)
     settle_artefact(folder)
     finished = finished_bank(folder, bank_plan(**job), overwrite=overwrite)
     if finished is not None:

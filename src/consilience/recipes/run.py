@@ -94,12 +94,18 @@ def run(
 
 
 def _require_run_folder(folder: Path) -> None:
-    """Refuse another artefact's folder: the run's manifest would replace its own."""
+    """Refuse another artefact's folder, whose manifest the run's would replace, and whatever else isn't a run's."""
+    if folder.exists() and not folder.is_dir():
+        raise ResumeError(f"{folder}: is a file, expected a run's folder or a new one. Choose another --out")
     if (folder / MANIFEST).is_file():
         found = read_json(folder / MANIFEST)
         kind = found.get("kind") if isinstance(found, dict) else None
         if kind != "run":
             raise ResumeError(f"{folder}: expected a run's folder or a new one, found a {kind}. Choose another --out")
+    elif folder.is_dir() and any(folder.iterdir()):
+        started = [path for path in folder.iterdir() if path.name == "seconds.json" or path.name.startswith("corpus-")]
+        if not started:
+            raise ResumeError(f"{folder}: holds files that aren't a run's. Choose another --out")
 
 
 @dataclass(frozen=True)

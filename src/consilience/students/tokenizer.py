@@ -46,7 +46,8 @@ def load_tokenizer(source: str | Path) -> Tokenizer:
                 f"{path}: isn't a tokenizer of the tokenizers library ({error}). Fetch it again"
             ) from error
     else:
-        if isinstance(source, Path) or str(source).count("/") > 1 or str(source).endswith(".json"):
+        named = str(source)
+        if isinstance(source, Path) or Path(named).is_dir() or named.count("/") > 1 or named.endswith(".json"):
             raise InputError(f"{path}: no such tokenizer. Give a tokenizer.json, its folder or a hub name")
         try:
             tokenizer = Tokenizer.from_pretrained(str(source))

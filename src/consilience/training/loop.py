@@ -259,10 +259,7 @@ class _Trainer:
         loss, terms = self.objective(embedding, target, every_term=logged)
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise DivergedError(
-                f"{self.work}: the loss became {value} in step {at.step}. The last checkpoint is kept there; "
-                "run again with a lower --lr and --overwrite"
-            )
+            raise self._diverged(f"the loss became {value}", at.step)
         # Every process has the loss of the whole batch but the gradient of its own rows; DDP averages them.
         self.accelerator.backward(loss * self.processes if self.processes > 1 else loss)
         self.optimizer.step()
@@ -284,6 +281,12 @@ class _Trainer:
             self.batches = self._batches_of(at.epoch + 1)
         self.step_seconds += time.monotonic() - began
         return value
+
+    def _diverged(self, what: str, step: int) -> DivergedError:
+        return DivergedError(
+            f"{self.work}: {what} in step {step}, at --lr {self.settings.lr:g}. The last checkpoint is kept there; run "
+            "again with a lower --lr and --overwrite"
+        )
 
     def _embed(self, ids: NDArray[np.int64], mask: NDArray[np.int64] | None) -> torch.Tensor:
         """Embed a batch: the own share of the rows with gradient, the other processes' without."""
@@ -311,6 +314,8 @@ class _Trainer:
             with self.accelerator.autocast():
                 embeddings = encode_ids(self.student, ids, pad=self.store.pad)
             self.student.train()
+            if not np.isfinite(embeddings).all():
+                raise self._diverged("the embeddings of held-out rows aren't finite", self.position.step)
             targets = self._targets(self.held_out).cpu().numpy()
             self.gauges = read_gauges(embeddings, targets, seed=self.settings.seed)
             self._write(journal, {"step": self.position.step, "rows": self.position.rows, "gauges": self.gauges})

@@ -14,6 +14,7 @@ from consilience.core.artefacts import (
     finish_artefact,
     partial_path,
     read_manifest,
+    require_apart,
     settle_artefact,
     verify_artefact,
 )
@@ -67,6 +68,15 @@ def test_overwrite_replaces_an_artefact_and_an_empty_folder_when_the_new_one_is_
         assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "new.bin"]
         assert verify_artefact(out)["rows"] == 9
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bank", "empty"]
+
+
+def test_an_output_that_is_an_input_is_refused(tmp_path):
+    bank = tmp_path / "runs" / "bank"
+    make_artefact(bank)
+    for out in (bank, tmp_path / "runs", bank / "inside", tmp_path / "runs" / ".." / "runs" / "bank"):
+        with pytest.raises(InputError, match="which this job reads"):
+            require_apart(out, "packaged:glove", None, bank)
+    require_apart(tmp_path / "runs" / "other", bank, "x" * 5_000, ["rows"])
 
 
 def test_a_kill_between_the_renames_of_an_overwrite_is_settled(tmp_path, monkeypatch):

@@ -343,6 +343,27 @@ def test_a_rotation_of_another_frame_is_refused(student, rotation, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_damaged_export_is_refused_by_evaluate(exported, tmp_path):
+    import shutil
+
+    from consilience.core.errors import BankIntegrityError
+    from consilience.recipes.encoders import open_encoder
+
+    copy = tmp_path / "copy"
+    shutil.copytree(exported, copy)
+    weights = bytearray((copy / "model.safetensors").read_bytes())
+    weights[-100] ^= 1
+    (copy / "model.safetensors").write_bytes(weights)
+    with pytest.raises(BankIntegrityError, match=r"model\.safetensors"):
+        open_encoder(str(copy))
+
+
+def test_exporting_a_student_onto_itself_is_refused(student):
+    with pytest.raises(InputError, match="which this job reads"):
+        export(student.name, out=student.name, overwrite=True)
+    assert load_student(student.name).manifest["kind"] == "student"
+
+
 def test_the_same_export_again_is_already_done(student, exported, results, tmp_path):
     options = {"results": results, "teachers": TEACHERS, "command": "consilience export student --out tiny"}
     before = (exported / "manifest.json").stat().st_mtime_ns

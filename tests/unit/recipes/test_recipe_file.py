@@ -177,6 +177,25 @@ def test_names_of_the_report_and_batches_of_one_are_faults(folder):
     assert any("student is what the report calls the run's own" in fault for fault in faults)
 
 
+def test_a_faulty_value_hides_no_other_fault_of_its_table(folder):
+    text = GOOD.replace("steps = 3", 'steps = 3\nminutes = 1.0\nbatch_rows = 1\nobjective = "zz"')
+    faults = faults_of(folder, text + '[align]\nshrinkage = "gcv"\n')
+    assert [fault.split(":")[0] for fault in faults] == [
+        "train.batch_rows",
+        "align.shrinkage",
+        "train",
+        "train.objective",
+    ]
+
+
+def test_a_run_keeps_out_of_folders_that_are_not_a_runs(folder):
+    (folder / "recipe.toml").write_text(GOOD)
+    with pytest.raises(ResumeError, match="aren't a run's"):
+        run(folder / "recipe.toml", out=folder / "some", dry_run=True)
+    with pytest.raises(ResumeError, match="is a file"):
+        run(folder / "recipe.toml", out=folder / "a.npy", dry_run=True)
+
+
 def test_where_checkpoints_are_written_changes_no_stage(folder):
     recipe = load(folder, GOOD.replace("steps = 3", 'steps = 3\nprecision = "fp32"\ncheckpoint_seconds = 5.0'))
     assert (recipe.train.precision, recipe.train.checkpoint_seconds) == ("fp32", 5.0)
