@@ -65,3 +65,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the verbs' own types are de
     if name in _VERBS:
         return getattr(importlib.import_module(f"consilience.recipes.{_MODULES.get(name, name)}"), name)
     raise AttributeError(f"module 'consilience' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Show the verbs to whoever completes a name."""
+    return sorted(__all__)

@@ -70,12 +70,9 @@ def _show(rotation: Rotation) -> None:
 
     manifest: dict[str, Any] = rotation.manifest
     report, rows = manifest["report"], manifest["rows"]
-    table = Table(
-        title=f"{manifest['source']['label']} into {manifest['target']['label']} ({rows['fit']} pairs fitted, "
-        f"{rows['held_out']} held out)",
-        title_justify="left",
-    )
-    table.add_column("held out")
+    title = f"{manifest['source']['label']} into {manifest['target']['label']}: {rows['fit']:,} pairs fitted"
+    table = Table()
+    table.add_column(f"{rows['held_out']:,} held out")
     for name in ("cosine", "R@1", "R@10"):
         table.add_column(name, justify="right")
     lines = [("before", report["before"]), ("after", report["after"]), ("null", report["null"])]
@@ -84,6 +81,7 @@ def _show(rotation: Rotation) -> None:
         cells = [found.get(key) for key in ("cosine", "recall_at_1", "recall_at_10")]
         table.add_row(label, *("" if cell is None else f"{cell:.3f}" for cell in cells))
     console = table_console(table)
+    console.print(title, markup=False, highlight=False)
     console.print(table)
     notes = [
         f"retention {report['retention']:.0%} of the in-sample R@1; verdict {report['verdict']}",

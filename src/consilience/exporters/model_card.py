@@ -124,7 +124,7 @@ def render_card(
         "## Results\n",
         _results(results, student_id),
         "## Frame\n",
-        _frame(manifest),
+        _frame(manifest if rotation is None else {"frame": rotation["target"]["frame"]}),
         "## Parity of the exported forms\n",
         _parity(parity),
         "## Made with\n",
@@ -182,12 +182,13 @@ def _rotation_note(rotation: Mapping[str, Any] | None) -> list[str]:
     if rotation is None:
         return []
     report, target = rotation["report"], rotation["target"]
+    note = " The student was trained on these texts." if rotation.get("trained_on_these_texts") else ""
     return [
         f"A frozen rotation, fitted on {rotation['rows']['fit']:,} pairs, carries the embedding into the frame of "
         f"`{_cell(target['label'])}` (`{target['frame']}`): on {rotation['rows']['held_out']:,} other texts the "
         "cosine to its "
         f"vectors is {report['after']['cosine']:.3f}, R@1 {report['after']['recall_at_1']:.3f} of "
-        f"{report['gallery']:,}.\n"
+        f"{report['gallery']:,}.{note}\n"
     ]
 
 

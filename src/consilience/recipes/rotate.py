@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import MANIFEST, read_manifest, require_apart, settle_artefact
 from consilience.core.errors import FrameMismatchError, InputError, ResumeError
+from consilience.core.progress import log
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,6 +116,9 @@ def rotate(
             return load_rotation(folder)
         raise ResumeError(f"{folder}: exists and isn't the result of this command. Choose another --out or --overwrite")
 
+    trained = [side.label for side in sides if side.trained_on == fingerprint]
+    for label in trained:
+        log(f"rotate: {label} was trained on these texts; the report is better than on others")
     split = split_rows(rows, pairs, held_out, seed=seed)
     names = (sides[0].label, sides[1].label)
     both = _Texts(texts, {*split.fit.tolist(), *split.held_out.tolist()})
@@ -132,6 +136,7 @@ def rotate(
         "target": sides[1].to_json(),
         "corpus": {"fingerprint": fingerprint, "rows": rows},
         "rows": {"fit": len(split.fit), "held_out": len(split.held_out)},
+        "trained_on_these_texts": bool(trained),
         "report": rounded_json(report.to_json()),
     }
     return save_rotation(folder, job=job, manifest=manifest, matrix=matrix, overwrite=overwrite)
@@ -223,6 +228,7 @@ class _Side:
     dimensions: int
     bank: Bank | None
     rows: Callable[[NDArray[np.int64], _Texts], NDArray[np.floating]]  # embeddings of corpus rows
+    trained_on: str | None = None  # fingerprint of a student's corpus
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest says of it: no path of this machine."""
@@ -249,7 +255,9 @@ def _open_side(side: str | Path | Bank) -> _Side:
 
     encoder = open_encoder(str(side))
     read = partial(_model_rows, encoder)
-    return _Side(str(side), _model_id(encoder), model_frame(encoder), encoder.dimensions, None, read)
+    corpus = getattr(encoder, "manifest", {}).get("corpus") or {}
+    trained_on = corpus.get("fingerprint")
+    return _Side(str(side), _model_id(encoder), model_frame(encoder), encoder.dimensions, None, read, trained_on)
 
 
 def _bank_rows(bank: Bank, rows: NDArray[np.int64], _: _Texts) -> NDArray[np.floating]:

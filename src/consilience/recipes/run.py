@@ -82,7 +82,7 @@ def run(
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
     # The folder isn't part of the command that is recorded: the same job elsewhere is the same job.
-    command = shlex.join(["consilience", "run", Path(recipe).name, *(word for text in set for word in ("--set", text))])
+    command = shlex.join(["consilience", "run", _shown(recipe), *(word for text in set for word in ("--set", text))])
     made = _run_stages(checked, stages, command)
     if dry_run:
         return RunResult(folder, stages.results, {})
@@ -91,6 +91,12 @@ def run(
     results = collect_results(checked, made, stages.results, command=command)
     write_report(folder, results)
     return RunResult(folder, stages.results, results)
+
+
+def _shown(recipe: str | Path) -> str:
+    """Return the recipe as it was named, without the folders of this machine."""
+    path = Path(recipe)
+    return path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
 
 
 def _require_run_folder(folder: Path) -> None:

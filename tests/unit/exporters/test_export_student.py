@@ -324,6 +324,8 @@ def test_a_rotated_export_is_the_student_rotated_in_every_form(student, rotation
     assert json.loads((out / modules[5]["path"] / "config.json").read_text())["bias"] is False
     card = (out / "README.md").read_text()
     assert "serving-model" in card
+    assert "Embeddings are in the frame `teacher:served`" in card
+    assert "`teacher:abc`" not in card.split("## Frame")[1].split("## Parity")[0]
     code = re.search(r"```python\n(import torch\n.*?)```", card, re.DOTALL)[1].replace("path/to/this/folder", str(out))
     done = clean_python(code + "\nprint('norm', embeddings.norm(dim=1).tolist())", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
