@@ -43,7 +43,8 @@ def measure(rows: int) -> dict[str, float]:
     return {
         "rows": rows,
         "pass_seconds": round(passed, 2),
-        "gpa_seconds": round(time.perf_counter() - began, 2),
+        "gpa_seconds": round(seconds := time.perf_counter() - began, 2),
+        "seconds_an_iteration": round(seconds / fit.iterations, 3),
         "iterations": fit.iterations,
         "converged": fit.converged,
         "residual": round(fit.residual, 4),
@@ -59,11 +60,25 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(found))
         return
-    print("| rows | pass, s | GPA, s | iterations | residual |\n|--:|--:|--:|--:|--:|")
+    print("| rows | pass, s | GPA, s | iterations | s an iteration | residual |\n|--:|--:|--:|--:|--:|--:|")
     for entry in found:
         print(
             " | ".join(
-                ["", *(str(entry[k]) for k in ("rows", "pass_seconds", "gpa_seconds", "iterations", "residual")), ""]
+                [
+                    "",
+                    *(
+                        str(entry[k])
+                        for k in (
+                            "rows",
+                            "pass_seconds",
+                            "gpa_seconds",
+                            "iterations",
+                            "seconds_an_iteration",
+                            "residual",
+                        )
+                    ),
+                    "",
+                ]
             )
         )
 
