@@ -66,6 +66,15 @@ def test_the_families_part_before_the_rotation_and_the_relational_gauge_is_refus
     assert "refused" in law(scene).stdout
 
 
+def test_a_runs_folder_means_its_students(scene, tmp_path):
+    (tmp_path / "run").mkdir()
+    for seed in (0, 1):
+        (tmp_path / "run" / f"distill-{seed}").symlink_to(scene / f"composite-{seed}")
+    options = {"into": TEACHER, "corpus": scene / "fresh.txt", "pairs": 1_200, "held_out": 1_000}
+    found = consilience.frame_law([tmp_path / "run"], **options)
+    assert [row["seed"] for row in found["students"]] == [0, 1]
+
+
 def test_law_refuses_what_it_cannot_measure(scene, tmp_path):
     with pytest.raises(InputError, match="bank"):
         consilience.frame_law([scene / "bank"], into=TEACHER, corpus=scene / "fresh.txt")

@@ -20,7 +20,7 @@ def _root() -> None:
 
 @app.command(name="law")
 def law(
-    students: Annotated[list[Path], typer.Argument(metavar="STUDENT...", help="Folders of students.")],
+    students: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of students, or of runs.")],
     into: Annotated[str, typer.Option(help="The model that serves: its frame is rotated into.")],
     corpus: Annotated[str, typer.Option(help="Texts that no student was trained on.")],
     pairs: Annotated[int, typer.Option(min=1, help="Texts that each rotation is fitted to.")] = 2_500,

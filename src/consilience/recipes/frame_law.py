@@ -31,7 +31,7 @@ def frame_law(
     """Rotate every student into one model's frame and report what that does to its absolute gauges.
 
     Args:
-        students: folders of students.
+        students: folders of students, or of runs, whose students all count.
         into: the model that serves: anything that ``evaluate`` opens.
         corpus: texts, best ones that no student was trained on.
         pairs: texts that each rotation is fitted to.
@@ -64,7 +64,7 @@ def frame_law(
 
     if not students:
         raise InputError("frames law: expected at least one student, got none. Name their folders")
-    opened = [(str(path), load_student(path)) for path in students]
+    opened = [(str(path), load_student(path)) for given in students for path in _students_in(Path(given))]
     server = open_encoder(into)
     texts = list(open_corpus(corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault))
     split = split_rows(len(texts), pairs, held_out, seed=seed)
@@ -93,3 +93,8 @@ def frame_law(
         }
     )
     return result
+
+
+def _students_in(folder: Path) -> list[Path]:
+    """Return a run's finished students, or the folder itself, which should be one."""
+    return sorted(path.parent for path in folder.glob("distill-*/manifest.json")) or [folder]
