@@ -16,7 +16,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import consilience
-from consilience.committee.migration import nearest
+from consilience.cli.corpus import parse_where
+from consilience.committee.frame_law import require_rotated, student_frame
+from consilience.core.errors import FrameMismatchError
+from consilience.gauges.neighbours import nearest
 from consilience.recipes.encoders import open_encoder
 from consilience.stats.means import mean_interval
 
@@ -33,8 +36,8 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=5_000)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    column, value = arguments.where.split("=", 1)
-    table = pq.read_table(arguments.captions, filters=[(column, "=", value)])
+    filters = [(column, "=", value) for column, value in parse_where([arguments.where]).items()]
+    table = pq.read_table(arguments.captions, filters=filters)
     texts = table.column("text").to_pylist()
     _, images = np.unique(np.asarray(table.column("image_id").to_pylist(), dtype=str), return_inverse=True)
     counts = np.bincount(images)
@@ -45,12 +48,20 @@ def main() -> None:
     teacher = open_encoder(arguments.teacher).encode(texts)
     student = open_encoder(arguments.student).encode(texts)
     rotated = consilience.load(arguments.rotation).apply(student)
+    as_it_is = "student queries as they are, teacher documents"
     arms = {
         "teacher queries, teacher documents": (teacher, teacher),
         "student queries, student documents": (student, student),
-        "student queries as they are, teacher documents": (student, teacher),
+        as_it_is: (student, teacher),
         "student queries rotated, teacher documents": (rotated, teacher),
     }
+    try:
+        require_rotated(
+            student_frame(consilience.load(arguments.student).manifest), name=arguments.student, gauge="R@1"
+        )
+    except FrameMismatchError as error:
+        del arms[as_it_is]
+        print(f"{as_it_is}: refused: {error}\n")
     print(f"{len(texts)} captions of {len(counts)} images, {len(asked)} queries\n")
     print("| arm | R@1 | R@10 |\n|---|--:|--:|")
     for name, (queries, documents) in arms.items():

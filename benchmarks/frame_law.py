@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 
 import consilience
+from consilience.cli.corpus import parse_where
 
 OBJECTIVES = ("composite", "infonce", "mimicry", "affinity")
 
@@ -34,7 +35,7 @@ def main() -> None:
     out: Path = arguments.out
     banks = sorted(path for path in arguments.run.glob("embed-*") if not path.name.endswith(".partial"))
     (single,) = arguments.run.glob(arguments.bank)
-    where = dict([arguments.where.split("=", 1)]) if arguments.where else None
+    where = parse_where([arguments.where])
     frames = consilience.align(banks, method="gpa", out=out / "gpa")
     target = consilience.consensus(banks, frames=frames, out=out / "gpa-consensus")
     students = []
@@ -55,7 +56,7 @@ def main() -> None:
                     tokenizer=arguments.into,
                     out=students[-1],
                 )
-    fresh_where = dict([arguments.fresh_where.split("=", 1)]) if arguments.fresh_where else None
+    fresh_where = parse_where([arguments.fresh_where])
     law = consilience.frame_law(
         students, into=arguments.into, corpus=arguments.fresh, where=fresh_where, limit=20_000, unrotated=True
     )

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 import consilience
-from consilience.committee.migration import nearest, retained, score_maps
+from consilience.committee.migration import score_maps
 from consilience.frames.rows import normalise_rows
 from consilience.frames.sampling import split_rows
+from consilience.gauges.neighbours import nearest, retained
 from consilience.stats.means import mean_interval
 
 

@@ -26,21 +26,6 @@ if TYPE_CHECKING:
     from consilience.recipes.run import run
 
 _MODULES = {"load_query_adapter": "migrate"}  # functions whose module has another name
-_VERBS = (
-    "align",
-    "consensus",
-    "distill",
-    "embed",
-    "evaluate",
-    "export",
-    "frame_law",
-    "inspect",
-    "load",
-    "load_query_adapter",
-    "migrate",
-    "rotate",
-    "run",
-)
 
 __all__ = [
     "__version__",
@@ -62,7 +47,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the verbs' own types are declared above
     """Import a verb when it is first used (PEP 562)."""
-    if name in _VERBS:
+    if name in __all__:  # __version__ is there already
         return getattr(importlib.import_module(f"consilience.recipes.{_MODULES.get(name, name)}"), name)
     raise AttributeError(f"module 'consilience' has no attribute {name!r}")
 

@@ -212,7 +212,10 @@ PACKAGED = [
 ]
 
 
-@pytest.fixture(scope="module", params=["word-lengths", *MAKERS, "http", *PACKAGED])
+WITH_OPTIONS = [*MAKERS, "http", *PACKAGED]
+
+
+@pytest.fixture(scope="module", params=["word-lengths", *WITH_OPTIONS])
 def made(request, tmp_path_factory):
     """(spec or None, teacher)"""
     if request.param == "word-lengths":
@@ -270,10 +273,9 @@ def test_identity_is_json_and_names_no_path(made):
         assert "/" not in str(identity["name"])
 
 
+@pytest.mark.parametrize("made", WITH_OPTIONS, indirect=True)
 def test_options_change_the_identity_and_the_vectors(made):
     spec, teacher = made
-    if spec is None:
-        pytest.skip("takes no options")
     changed = load_teacher(spec + ("&" if "?" in spec else "?") + "prompt=the%20cat%20")
     assert canonical_json(changed.identity()) != canonical_json(teacher.identity())
     assert np.abs(changed.encode(TEXTS) - teacher.encode(TEXTS)).max() > 1e-4

@@ -129,6 +129,33 @@ def test_what_cannot_be_written_is_refused_before_anything_is_embedded(scene, tm
     assert (tmp_path / "there.npy").read_bytes() == b"mine"
 
 
+def test_an_index_that_a_killed_run_finished_is_recognised_whatever_its_columns(scene, tmp_path, monkeypatch):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    import consilience.recipes.migrate as recipe
+
+    vectors = list(np.load(scene / "old.npy"))
+    columns = {"key": [str(i) for i in range(3_000)], "other": vectors, "wanted": vectors, "note": ["n"] * 3_000}
+    pq.write_table(pa.table(columns), tmp_path / "old.parquet")
+    options = {
+        "to": NEW, "sample": scene / "texts.csv", "out": tmp_path / "m", "rewrite": str(tmp_path / "new.parquet"),
+        "bar": 0.0, "index_id_column": "key", "vector_column": "wanted",
+    }  # fmt: skip
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recipe, "_cost", killed)  # the first thing after the new index is complete
+    with pytest.raises(KeyboardInterrupt):
+        consilience.migrate(str(tmp_path / "old.parquet"), **options)
+    monkeypatch.undo()
+    written = (tmp_path / "new.parquet").read_bytes()
+    found = consilience.migrate(str(tmp_path / "old.parquet"), **options)
+    assert found.manifest["rewritten"] == {"rows": 3_000, "dimensions": 256}
+    assert (tmp_path / "new.parquet").read_bytes() == written
+
+
 def test_a_low_rank_source_is_refused(scene, tmp_path):
     rng = np.random.default_rng(0)
     flat = rng.standard_normal((3_000, 2)) @ rng.standard_normal((2, 50))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path, verify_artefact
-from consilience.core.errors import BankIntegrityError, InputError
+from consilience.core.errors import BankIntegrityError
 from consilience.core.files import atomic_write
 from consilience.frames.align import AffineMap
 from consilience.frames.sampling import split_rows
@@ -115,9 +115,7 @@ def load_frames(path: str | Path) -> FrameSet:
     from safetensors.numpy import load
 
     folder = Path(path)
-    manifest = verify_artefact(folder)
-    if manifest.get("kind") != "frames":
-        raise InputError(f"{folder}: expected a frames folder, found a {manifest.get('kind')}. Run `consilience align`")
+    manifest = verify_artefact(folder, "frames")
     tensors = load((folder / MAPS_FILE).read_bytes())
     maps: dict[str, AffineMap] = {}
     for teacher in manifest["teachers"]:

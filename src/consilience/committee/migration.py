@@ -17,23 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.committee.map_scoring import score_map
-from consilience.core.errors import AlignmentRefusedError, InputError, ShapeError
+from consilience.core.errors import AlignmentRefusedError, InputError
 from consilience.core.seeds import rng_from_name
 from consilience.frames.align import AffineMap, fit_map
 from consilience.frames.fit_report import FitReport
 from consilience.frames.rows import normalise_rows
 from consilience.frames.statistics import CrossStatistics
+from consilience.gauges.neighbours import Metric, nearest, retained
 from consilience.stats.bootstrap import Interval
 from consilience.stats.means import mean_interval
 
-Metric = Literal["cosine", "dot", "l2"]
 Way = Literal["rewrite", "adapter"]
 WAYS: tuple[Way, ...] = ("rewrite", "adapter")
 METHODS = ("orthogonal", "whitened", "ridge", "low-rank")
 NEIGHBOURS = (1, 10, 100)
 RIDGE_SHRINKAGE = "gcv"
 MOST_QUERIES = 5_000  # assumed: an interval of about +-.01; the gallery may be larger
-_CHUNK_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -201,60 +200,3 @@ def score_maps(
 
 def _shrinkage(method: str) -> Any:  # noqa: ANN401 - a Shrinkage
     return RIDGE_SHRINKAGE if method in ("ridge", "low-rank") else 1e-3
-
-
-def nearest(
-    queries: NDArray[np.floating],
-    gallery: NDArray[np.floating],
-    *,
-    k: int,
-    metric: Metric,
-    own: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
-    """Return each query's k nearest gallery rows by exact search, nearest first.
-
-    Args:
-        queries: (n, d).
-        gallery: (m, d).
-        k: below m.
-        metric: "cosine", "dot" (largest first) or "l2" (smallest first).
-        own: for each query a gallery row that doesn't count, or None.
-
-    Raises:
-        ShapeError: widths differ, or k isn't below the gallery's size.
-
-    Example:
-        >>> nearest(np.eye(2), np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), k=2, metric="cosine").tolist()
-        [[0, 1], [2, 1]]
-    """
-    if queries.shape[1] != gallery.shape[1] or not 0 < k < len(gallery) + (own is None):
-        raise ShapeError(
-            f"nearest: expected one width and k below {len(gallery)}, got {queries.shape}, {gallery.shape}, {k}"
-        )
-    q, g = np.asarray(queries, dtype=np.float32), np.asarray(gallery, dtype=np.float32)
-    if metric == "cosine":
-        q, g = normalise_rows(q, where="nearest: queries"), normalise_rows(g, where="nearest: gallery")
-    squares = np.einsum("nd,nd->n", g, g) if metric == "l2" else None
-    found = np.empty((len(q), k), dtype=np.int64)
-    for start in range(0, len(q), _CHUNK_ROWS):
-        scores = q[start : start + _CHUNK_ROWS] @ g.T
-        if squares is not None:
-            scores = 2 * scores - squares  # -||q - g||^2 up to the query's own norm
-        lines = np.arange(len(scores))
-        if own is not None:
-            scores[lines, own[start : start + len(scores)]] = -np.inf
-        best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-        order = np.argsort(-scores[lines[:, None], best], axis=1, kind="stable")
-        found[start : start + len(scores)] = best[lines[:, None], order]
-    return found
-
-
-def retained(found: NDArray[np.int64], truth: NDArray[np.int64], k: int) -> NDArray[np.float64]:
-    """Return, for each query, the share of the true k nearest that are among the k found.
-
-    Example:
-        >>> retained(np.array([[1, 2, 3]]), np.array([[3, 2, 9]]), 3).round(3).tolist()
-        [0.667]
-    """
-    hits = [len(np.intersect1d(a, b, assume_unique=True)) for a, b in zip(found[:, :k], truth[:, :k], strict=True)]
-    return np.asarray(hits, dtype=np.float64) / k

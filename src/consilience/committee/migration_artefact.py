@@ -11,7 +11,7 @@ import numpy as np
 
 from consilience.committee.migration import MapScore, Way
 from consilience.core.artefacts import finish_artefact, partial_path, verify_artefact
-from consilience.core.errors import BankIntegrityError, InputError
+from consilience.core.errors import BankIntegrityError
 from consilience.core.files import atomic_write
 from consilience.frames.align import AffineMap
 
@@ -74,9 +74,7 @@ def load_migration(path: str | Path) -> Migration:
     from safetensors.numpy import load
 
     folder = Path(path)
-    manifest = verify_artefact(folder)
-    if manifest.get("kind") != "migration":
-        raise InputError(f"{folder}: expected a migration, found a {manifest.get('kind')}. Run `consilience migrate`")
+    manifest = verify_artefact(folder, "migration")
     maps: dict[Way, AffineMap] = {}
     for way in manifest["chosen"]:
         try:

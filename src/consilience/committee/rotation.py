@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from consilience.committee.map_scoring import score_map
 from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path, verify_artefact
-from consilience.core.errors import AlignmentRefusedError, BankIntegrityError, FrameMismatchError, InputError
+from consilience.core.errors import AlignmentRefusedError, BankIntegrityError, FrameMismatchError
 from consilience.core.files import atomic_write
 from consilience.frames.align import AffineMap
 from consilience.frames.fit_report import FitReport
@@ -222,9 +222,7 @@ def load_rotation(path: str | Path) -> Rotation:
     from safetensors.numpy import load
 
     folder = Path(path)
-    manifest = verify_artefact(folder)
-    if manifest.get("kind") != "rotation":
-        raise InputError(f"{folder}: expected a rotation, found a {manifest.get('kind')}. Run `consilience rotate`")
+    manifest = verify_artefact(folder, "rotation")
     try:
         tensors = load((folder / ROTATION_FILE).read_bytes())
     except SafetensorError as error:

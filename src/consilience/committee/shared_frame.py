@@ -11,36 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.banks.reader import Bank, open_bank
+from consilience.banks.reader import Bank
+from consilience.committee.fit_rows import gather_statistics, shown_fit_rows, unit_rows
 from consilience.committee.map_scoring import score_map
-from consilience.core.progress import progress_bar
 from consilience.frames.align import AffineMap
 from consilience.frames.fit_report import FitReport
 from consilience.frames.gpa import GpaFit, fit_gpa
-from consilience.frames.joint_statistics import JointStatistics
 from consilience.frames.rows import normalise_rows
 from consilience.frames.sampling import RowSplit
 from consilience.gauges.agreement import paired_cosine
-
-_BLOCK_ROWS = 2048
-
-
-def gather_statistics(banks: Sequence[Bank], rows: NDArray[np.int64]) -> JointStatistics:
-    """Stream rows of several banks into their joint statistics.
-
-    Args:
-        banks: row-aligned.
-        rows: sorted row numbers.
-    """
-    stats = JointStatistics([bank.dimensions for bank in banks])
-    # Readers of our own: the pages that random access leaves resident go with them.
-    readers = [open_bank(bank.path) for bank in banks]
-    with progress_bar("align", len(rows)) as bar:
-        for start in range(0, len(rows), _BLOCK_ROWS):
-            block = rows[start : start + _BLOCK_ROWS]
-            stats.update([_unit(reader, block) for reader in readers])
-            bar.advance(len(block))
-    return stats
 
 
 def fit_shared_frame(
@@ -64,10 +43,9 @@ def fit_shared_frame(
     """
     stats = gather_statistics(banks, split.fit)
     fit = fit_gpa(stats, dimensions=dimensions)
-    count = min(len(split.held_out), len(split.fit))
-    shown = split.fit[np.arange(count) * len(split.fit) // count]
-    fit_rows = [_unit(open_bank(bank.path), shown) for bank in banks]
-    held_rows = [_unit(open_bank(bank.path), split.held_out) for bank in banks]
+    shown = shown_fit_rows(split)
+    fit_rows = [unit_rows(bank, shown) for bank in banks]
+    held_rows = [unit_rows(bank, split.held_out) for bank in banks]
     aligned_fit, aligned_held = _aligned(fit.maps, fit_rows), _aligned(fit.maps, held_rows)
     widest = int(np.argmax(stats.widths))
     reports = [
@@ -91,10 +69,6 @@ def fit_shared_frame(
         "alignment": float(np.mean(cosines)),
     }
     return fit, reports, facts
-
-
-def _unit(bank: Bank, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    return normalise_rows(bank[rows].astype(np.float64), where=str(bank.path))
 
 
 def _aligned(maps: Sequence[AffineMap], rows: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float32]]:

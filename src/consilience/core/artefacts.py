@@ -171,6 +171,31 @@ def settle_artefact(out: Path) -> None:
     _sweep_and_rename(work, out, {*manifest["files"], MANIFEST, TIMING})
 
 
+def is_finished(out: Path, *, kind: str, job: Any, overwrite: bool = False) -> bool:  # noqa: ANN401 - JSON
+    """Say whether an artefact is there that is exactly this job's result.
+
+    Args:
+        out: final folder; what a kill at its very end left undone is completed first.
+        kind: the artefact's.
+        job: what its manifest has as ``job``.
+        overwrite: nothing that is there counts.
+
+    Raises:
+        ResumeError: something else is there.
+        BankIntegrityError: its manifest was edited.
+    """
+    settle_artefact(out)
+    if overwrite or not out.exists():
+        return False
+    if (out / MANIFEST).is_file():
+        manifest = read_manifest(out)
+        if manifest["kind"] == kind and manifest.get("job") == job:
+            return True
+    raise ResumeError(
+        f"{out}: already exists and isn't the result of this command. Choose another --out or pass --overwrite"
+    )
+
+
 def _sweep_and_rename(work: Path, out: Path, keep: set[str]) -> None:
     """Remove all but the named files, the plan first, and give the folder its final name, an older one's perhaps."""
     old = out.with_name(out.name + ".replaced")
@@ -213,7 +238,8 @@ def read_manifest(path: Path, kind: str | None = None) -> dict[str, Any]:
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise BankIntegrityError(f"{path / MANIFEST}: malformed manifest. Rebuild the artefact")
     if kind is not None and manifest.get("kind") != kind:
-        raise InputError(f"{path}: expected a {kind}, found a {manifest.get('kind')}")
+        wanted = "frames folder" if kind == "frames" else kind  # the one plural
+        raise InputError(f"{path}: expected a {wanted}, found a {manifest.get('kind')}. Check the path")
     if manifest.get("schema_version") != SCHEMA_VERSION:
         raise InputError(
             f"{path}: schema version {manifest.get('schema_version')}, this Consilience reads {SCHEMA_VERSION}. "
@@ -231,13 +257,18 @@ def read_manifest(path: Path, kind: str | None = None) -> dict[str, Any]:
     return manifest
 
 
-def verify_artefact(path: Path) -> dict[str, Any]:
+def verify_artefact(path: Path, kind: str | None = None) -> dict[str, Any]:
     """Read an artefact's manifest and check every file's checksum.
 
+    Args:
+        path: the artefact's folder.
+        kind: what it has to be, or None for any; looked at before any file is read.
+
     Raises:
+        InputError: no artefact, or of another kind.
         BankIntegrityError: a file is missing or its bytes changed; the message names the first such file.
     """
-    manifest = read_manifest(path)
+    manifest = read_manifest(path, kind)
     for name, expected in manifest["files"].items():
         check_file(path, name, expected)
     return manifest

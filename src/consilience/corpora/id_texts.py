@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import CorpusError, InputError
+from consilience.corpora.text import CorpusSpec, describe_fault, fault_of
 
-MOST_CHARACTERS = 50_000  # as of a corpus
+MOST_CHARACTERS = CorpusSpec.max_characters
 _FORMATS = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "tsv"}
 
 
@@ -45,7 +46,7 @@ def read_id_texts(
         CorpusError: missing, unreadable or empty file, missing column, an empty text, or an id that occurs twice.
         InputError: an unknown file type.
     """
-    table = _read(Path(path))
+    table = _read(Path(path), [id_column, column])
     for name in (column, *([id_column] if need_ids else [])):
         if name not in table.column_names:
             raise CorpusError(
@@ -59,11 +60,10 @@ def read_id_texts(
     seen_ids: set[str] = set()
     kept: list[int] = []
     for row, text in enumerate(texts):
-        if not text.strip():
-            raise CorpusError(f"{path}: row {row + 1} has no text. Drop it")
-        if len(text) > MOST_CHARACTERS or "\0" in text:
-            what = "a NUL byte" if "\0" in text else f"{len(text):,} characters (at most {MOST_CHARACTERS:,})"
-            raise CorpusError(f"{path}: the text of row {row + 1} has {what}. Drop or shorten it")
+        fault = fault_of(text, MOST_CHARACTERS)
+        if fault is not None:
+            what = describe_fault(fault, text, MOST_CHARACTERS)
+            raise CorpusError(f"{path}: the text of row {row + 1} {what}. Drop or mend it")
         if ids is not None:
             if ids[row] in seen_ids:
                 raise CorpusError(f"{path}: id {ids[row]!r} occurs more than once (row {row + 1}). Drop one")
@@ -82,7 +82,7 @@ def read_id_texts(
     )
 
 
-def _read(path: Path) -> Any:  # noqa: ANN401 - a pyarrow table
+def _read(path: Path, columns: list[str]) -> Any:  # noqa: ANN401 - a pyarrow table
     import pyarrow
     import pyarrow.csv
     import pyarrow.json
@@ -100,7 +100,9 @@ def _read(path: Path) -> Any:  # noqa: ANN401 - a pyarrow table
             return pyarrow.json.read_json(path)
         delimiter = "," if kind == "csv" else "\t"
         options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=kind == "csv")
-        return pyarrow.csv.read_csv(path, parse_options=options)
+        # Left to itself it would make numbers of ids such as 007, and dates or booleans of texts.
+        as_text = pyarrow.csv.ConvertOptions(column_types={name: pyarrow.string() for name in columns})
+        return pyarrow.csv.read_csv(path, parse_options=options, convert_options=as_text)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise CorpusError(f"{path}: can't be read as {kind} ({reason}). Write it again") from error

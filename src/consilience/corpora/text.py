@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -109,6 +109,16 @@ def fault_of(text: str, max_characters: int) -> Fault | None:
     return None
 
 
+def describe_fault(fault: Fault, text: str, max_characters: int) -> str:
+    """Say in words what is wrong with a row: "is empty", "holds a NUL byte", ..."""
+    return {
+        "empty": "is empty",
+        "NUL": "holds a NUL byte",
+        "undecodable": "isn't valid UTF-8",
+        "too long": f"has {len(text):,} characters, the most allowed is {max_characters:,}",
+    }[fault]
+
+
 Part = tuple[str, Callable[[], Iterator[NumberedRow]]]  # a label, and what starts reading
 
 
@@ -182,18 +192,29 @@ class Corpus:
         while batch := list(islice(iterator, rows)):
             yield batch
 
+    def take(self, rows: Iterable[int]) -> dict[int, str]:
+        """Return the texts of these row numbers, by number; reads the corpus once and keeps only them.
+
+        Args:
+            rows: distinct row numbers, from 0.
+
+        Raises:
+            InputError: the corpus has no such row.
+            CorpusError: as iterating.
+        """
+        wanted = {int(row) for row in rows}
+        found = {row: text for row, text in enumerate(self) if row in wanted}
+        if len(found) < len(wanted):
+            raise InputError(f"{self.name}: has no row {min(wanted - set(found))}. Ask for rows that it has")
+        return found
+
     @property
     def name(self) -> str:
         """What a person calls the corpus."""
         return "standard input" if self.spec.path == "-" else self.spec.path
 
     def _fault_message(self, row: Row) -> str:
-        what = {
-            "empty": "is empty",
-            "NUL": "holds a NUL byte",
-            "undecodable": "isn't valid UTF-8",
-            "too long": f"has {len(row.text)} characters, the most allowed is {self.spec.max_characters}",
-        }[cast("str", row.fault)]
+        what = describe_fault(cast("Fault", row.fault), row.text, self.spec.max_characters)
         fix = "Leave such rows out with --on-fault drop"
         if row.fault == "too long":
             fix = f"{fix} or allow them with --max-characters {len(row.text)}"

@@ -14,13 +14,13 @@ from consilience.core.artefacts import (
     REPLACES,
     begin_artefact,
     finish_artefact,
+    is_finished,
     partial_path,
     read_plan,
-    settle_artefact,
     verify_artefact,
 )
 from consilience.core.errors import InputError
-from consilience.core.files import atomic_write, read_json
+from consilience.core.files import atomic_write
 from consilience.core.hashing import content_id
 from consilience.core.progress import log
 from consilience.exporters.huggingface import write_backbone, write_tokenizer
@@ -86,8 +86,7 @@ def export_student(
         "card": content_id([title or out.name, command, dict(teachers), results]),
         **({} if rotation is None else {"rotation": rotation.id}),
     }
-    settle_artefact(out)
-    if not overwrite and (out / MANIFEST).is_file() and read_json(out / MANIFEST).get("job") == content_id(plan):
+    if is_finished(out, kind="export", job=content_id(plan), overwrite=overwrite):
         log(f"{out}: already done")
         return verify_artefact(out)
     # An export takes seconds and is deterministic: a leftover of a killed one is dropped, not continued.

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.errors import InputError, ShapeError
 from consilience.gauges.isotropy import unit_rows
+
+Metric = Literal["cosine", "dot", "l2"]
+_CHUNK_ROWS = 512
 
 
 def retrieval_at_1(queries: NDArray[np.floating], gallery: NDArray[np.floating], *, chunk_rows: int = 1024) -> float:
@@ -32,13 +36,7 @@ def retrieval_at_1(queries: NDArray[np.floating], gallery: NDArray[np.floating],
         >>> retrieval_at_1(np.eye(3), np.ones((3, 3)))
         0.333...
     """
-    if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1] or len(gallery) < len(queries):
-        raise ShapeError(
-            f"retrieval_at_1: expected queries (n, d) and a gallery of at least n rows, got {queries.shape} and "
-            f"{gallery.shape}"
-        )
-    q = unit_rows(queries, where="retrieval_at_1 queries").astype(np.float32)
-    g = unit_rows(gallery, where="retrieval_at_1 gallery").astype(np.float32)
+    q, g = _paired(queries, gallery, where="retrieval_at_1")
     hits = 0.0
     for start in range(0, len(q), chunk_rows):
         scores = q[start : start + chunk_rows] @ g.T
@@ -69,14 +67,9 @@ def recall_at_k(
         >>> recall_at_k(np.eye(3), np.eye(3)[[1, 0, 2]], k=1)
         0.333...
     """
-    widths_differ = queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1]
-    if widths_differ or len(gallery) < len(queries) or not 1 <= k <= len(gallery):
-        raise ShapeError(
-            f"recall_at_k: expected queries (n, d), a gallery of at least n rows and k up to its size, got "
-            f"{queries.shape}, {gallery.shape} and {k}"
-        )
-    q = unit_rows(queries, where="recall_at_k queries").astype(np.float32)
-    g = unit_rows(gallery, where="recall_at_k gallery").astype(np.float32)
+    q, g = _paired(queries, gallery, where="recall_at_k")
+    if not 1 <= k <= len(g):
+        raise ShapeError(f"recall_at_k: expected k between 1 and the gallery's size {len(g)}, got {k}")
     hits = 0
     for start in range(0, len(q), chunk_rows):
         scores = q[start : start + chunk_rows] @ g.T
@@ -84,6 +77,77 @@ def recall_at_k(
         rank = (scores > own).sum(axis=1) + ((scores == own).sum(axis=1) - 1) / 2
         hits += int(np.sum(rank < k))
     return hits / len(q)
+
+
+def _paired(
+    queries: NDArray[np.floating], gallery: NDArray[np.floating], *, where: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return queries and gallery as unit rows, query i belonging to gallery row i."""
+    if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1] or len(gallery) < len(queries):
+        raise ShapeError(
+            f"{where}: expected queries (n, d) and a gallery of at least n rows, got {queries.shape} and "
+            f"{gallery.shape}"
+        )
+    q = unit_rows(queries, where=f"{where} queries").astype(np.float32)
+    return q, unit_rows(gallery, where=f"{where} gallery").astype(np.float32)
+
+
+def nearest(
+    queries: NDArray[np.floating],
+    gallery: NDArray[np.floating],
+    *,
+    k: int,
+    metric: Metric,
+    own: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Return each query's k nearest gallery rows by exact search, nearest first.
+
+    Args:
+        queries: (n, d).
+        gallery: (m, d).
+        k: below m.
+        metric: "cosine", "dot" (largest first) or "l2" (smallest first).
+        own: for each query a gallery row that doesn't count, or None.
+
+    Raises:
+        ShapeError: widths differ, or k isn't below the gallery's size.
+
+    Example:
+        >>> nearest(np.eye(2), np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), k=2, metric="cosine").tolist()
+        [[0, 1], [2, 1]]
+    """
+    if queries.shape[1] != gallery.shape[1] or not 0 < k < len(gallery) + (own is None):
+        raise ShapeError(
+            f"nearest: expected one width and k below {len(gallery)}, got {queries.shape}, {gallery.shape}, {k}"
+        )
+    q, g = np.asarray(queries, dtype=np.float32), np.asarray(gallery, dtype=np.float32)
+    if metric == "cosine":
+        q = unit_rows(q, where="nearest: queries").astype(np.float32)
+        g = unit_rows(g, where="nearest: gallery").astype(np.float32)
+    squares = np.einsum("nd,nd->n", g, g) if metric == "l2" else None
+    found = np.empty((len(q), k), dtype=np.int64)
+    for start in range(0, len(q), _CHUNK_ROWS):
+        scores = q[start : start + _CHUNK_ROWS] @ g.T
+        if squares is not None:
+            scores = 2 * scores - squares  # -||q - g||^2 up to the query's own norm
+        lines = np.arange(len(scores))
+        if own is not None:
+            scores[lines, own[start : start + len(scores)]] = -np.inf
+        best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+        order = np.argsort(-scores[lines[:, None], best], axis=1, kind="stable")
+        found[start : start + len(scores)] = best[lines[:, None], order]
+    return found
+
+
+def retained(found: NDArray[np.int64], truth: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+    """Return, for each query, the share of the true k nearest that are among the k found.
+
+    Example:
+        >>> retained(np.array([[1, 2, 3]]), np.array([[3, 2, 9]]), 3).round(3).tolist()
+        [0.667]
+    """
+    hits = [len(np.intersect1d(a, b, assume_unique=True)) for a, b in zip(found[:, :k], truth[:, :k], strict=True)]
+    return np.asarray(hits, dtype=np.float64) / k
 
 
 @dataclass(frozen=True)

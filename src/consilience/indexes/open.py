@@ -8,8 +8,10 @@ from typing import cast, get_args
 from consilience.core.errors import InputError
 from consilience.core.progress import progress_bar
 from consilience.indexes.index import Metric, RewritableIndex, Transform, VectorIndex, Vectors
+from consilience.indexes.publish import require_new
 from consilience.indexes.spec import IndexSpec, parse_index_spec
 
+_FILES = ("npy", "parquet", "faiss")  # kinds that are one file or folder
 _ANY_SOURCE = ("npy", "parquet")  # kinds that the rows of any index can be written as
 
 
@@ -68,6 +70,48 @@ def _open(
     return PgvectorIndex(parsed.location, name, id_column=id_column, vector_column=vector_column, metric=metric)
 
 
+def plan_target(source: VectorIndex, out: str) -> IndexSpec:
+    """Return where a new index would be written, before any work; refuse what can be refused already.
+
+    Args:
+        source: from :func:`open_index`.
+        out: spec of the new index, see :func:`write_index`.
+
+    Raises:
+        InputError: a kind that this source can't be written as; or a file that is the source, lies in it, or exists.
+    """
+    origin = cast("IndexSpec | None", getattr(source, "spec", None))
+    target = parse_index_spec(out, default=origin or IndexSpec(source.kind, "", None))
+    if target.kind != source.kind and target.kind not in _ANY_SOURCE:
+        raise InputError(
+            f"{source.label}: a {source.kind} index can't be written as {target.kind}. "
+            f"Give a new {source.kind} index, npy:FILE or parquet:FILE as --rewrite"
+        )
+    if target.kind in _FILES and origin is not None:
+        require_new(Path(target.location), Path(origin.location))
+    return target
+
+
+def open_written(
+    source: VectorIndex, out: str, *, id_column: str | None = None, vector_column: str | None = None
+) -> VectorIndex | None:
+    """Open what :func:`write_index` wrote, or return None when nothing that can be opened is there.
+
+    Args:
+        source: what it was written from.
+        out: its spec, as it was given.
+        id_column: the source's, where one was chosen.
+        vector_column: likewise.
+    """
+    origin = cast("IndexSpec | None", getattr(source, "spec", None))
+    target = parse_index_spec(out, default=origin or IndexSpec(source.kind, "", None))
+    columns = (id_column, vector_column) if target.kind == source.kind else (None, None)
+    try:
+        return _open(target, *columns, source.metric)
+    except InputError:
+        return None
+
+
 def write_index(
     source: VectorIndex, out: str, transform: Transform, *, dimensions: int, block_rows: int = 8192
 ) -> None:
@@ -95,13 +139,7 @@ def write_index(
     """
     if dimensions < 1 or block_rows < 1:
         raise InputError(f"{source.label}: dimensions and block rows must be at least 1. Change them")
-    origin = cast("IndexSpec | None", getattr(source, "spec", None))
-    target = parse_index_spec(out, default=origin or IndexSpec(source.kind, "", None))
-    if target.kind != source.kind and target.kind not in _ANY_SOURCE:
-        raise InputError(
-            f"{source.label}: a {source.kind} index can't be written as {target.kind}. "
-            f"Give a new {source.kind} index, npy:FILE or parquet:FILE as --rewrite"
-        )
+    target = plan_target(source, out)
     with progress_bar(f"writing {target.kind} index", source.rows) as bar:
 
         def counted(vectors: Vectors) -> Vectors:

@@ -7,13 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import require_apart, settle_artefact
-from consilience.core.errors import AlignmentRefusedError, InputError, ResumeError
+from consilience.core.artefacts import is_finished, require_apart
+from consilience.core.errors import AlignmentRefusedError, InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from consilience.banks.reader import Bank
     from consilience.committee.frame_set import FrameSet
     from consilience.frames.align import AffineMap
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
     BankLike = str | Path | Bank
 
-_BLOCK_ROWS = 4096
 GPA = "gpa"
 GPA_FRAME = "the towers' own frame"
 
@@ -72,7 +68,7 @@ def align(
     Source: design, section 2.
     """
     from consilience.banks.reader import Bank, open_bank
-    from consilience.committee.frame_set import save_frames
+    from consilience.committee.frame_set import load_frames, save_frames
     from consilience.committee.members import check_members, find_member, member_labels, verify_members
     from consilience.frames.align import check_method, fit_map, identity_map, require_rows
     from consilience.frames.identity import frame_id
@@ -104,9 +100,8 @@ def align(
     }
     folder = Path(out)
     require_apart(folder, *(bank.path for bank in opened))
-    settle_artefact(folder)
-    if folder.exists() and not overwrite:
-        return _finished(folder, job)
+    if is_finished(folder, kind="frames", job=job, overwrite=overwrite):
+        return load_frames(folder)
 
     split = split_rows(opened[0].rows, fit_rows, held_out_rows, seed=seed)
     if not force:
@@ -196,18 +191,6 @@ def _with_reference(banks: list[Bank], reference: str | Path) -> list[Bank]:
     return [*banks, open_bank(path)]
 
 
-def _finished(folder: Path, job: dict[str, Any]) -> FrameSet:
-    from consilience.committee.frame_set import load_frames
-    from consilience.core.artefacts import read_manifest
-
-    manifest = read_manifest(folder)
-    if manifest.get("kind") == "frames" and manifest.get("job") == job:
-        return load_frames(folder)
-    raise ResumeError(
-        f"{folder}: exists and isn't the result of this command. Choose another --out or pass --overwrite"
-    )
-
-
 def _fit(
     bank: Bank,
     anchor: Bank,
@@ -216,34 +199,17 @@ def _fit(
     solve: Callable[[CrossStatistics], AffineMap],
 ) -> tuple[AffineMap, FitReport]:
     """Stream the fit rows into statistics, solve, and score on the held-out rows."""
-    import numpy as np
-
-    from consilience.banks.reader import open_bank
+    from consilience.committee.fit_rows import gather_statistics, shown_fit_rows, unit_rows
     from consilience.committee.map_scoring import score_map
-    from consilience.core.progress import progress_bar
-    from consilience.frames.rows import normalise_rows
-    from consilience.frames.statistics import CrossStatistics
 
-    # Readers of our own: the pages that random access leaves resident go with them.
-    source, target = open_bank(bank.path), open_bank(anchor.path)
-
-    def unit(reader: Bank, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        return normalise_rows(reader[rows].astype(np.float64), where=str(reader.path))
-
-    stats = CrossStatistics(bank.dimensions, anchor.dimensions)
-    with progress_bar(f"align {bank.path.name}", len(split.fit)) as bar:
-        for start in range(0, len(split.fit), _BLOCK_ROWS):
-            rows = split.fit[start : start + _BLOCK_ROWS]
-            stats.update(unit(source, rows), unit(target, rows))
-            bar.advance(len(rows))
+    stats = gather_statistics([bank, anchor], split.fit, what=f"align {bank.path.name}").pair(0, 1)
     affine = solve(stats)
-    count = min(len(split.held_out), len(split.fit))
-    shown = split.fit[np.arange(count) * len(split.fit) // count]
+    shown = shown_fit_rows(split)
     report = score_map(
         affine,
         stats,
-        fit=(unit(source, shown), unit(target, shown)),
-        held_out=(unit(source, split.held_out), unit(target, split.held_out)),
+        fit=(unit_rows(bank, shown), unit_rows(anchor, shown)),
+        held_out=(unit_rows(bank, split.held_out), unit_rows(anchor, split.held_out)),
         method=method,
     )
     return affine, report

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import (
-    MANIFEST,
     TIMING,
     begin_artefact,
     finish_artefact,
+    is_finished,
     partial_path,
-    read_manifest,
     require_apart,
-    settle_artefact,
 )
 from consilience.core.errors import FrameMismatchError, InputError
 from consilience.core.files import read_json, write_json
@@ -160,9 +158,7 @@ def distill(
         "training": {**settings.identity(), "processes": processes.num_processes},
     }
     require_apart(folder, bank.path, corpus, tokenizer)
-    settle_artefact(folder)
-    finished = _finished(folder, plan, overwrite=overwrite)
-    if finished:
+    if is_finished(folder, kind="student", job=content_id(plan), overwrite=overwrite):
         log(f"{folder}: already done")
         return load_student(folder)
     with processes.main_process_first():  # the others find its folder and its tokens
@@ -232,14 +228,6 @@ def _tokenizer(source: str | Path, texts: Corpus, vocab_size: int) -> Tokenizer:
             raise InputError(f"{source}: has no tokenizer.json. Choose another tokenizer")
         return load_tokenizer(found[0])
     return load_tokenizer(source)
-
-
-def _finished(folder: Path, plan: Mapping[str, Any], *, overwrite: bool) -> bool:
-    """Say whether ``folder`` already is this job's student."""
-    if overwrite or not (folder / MANIFEST).is_file():
-        return False
-    manifest = read_manifest(folder)
-    return manifest["kind"] == "student" and manifest.get("job") == content_id(plan)
 
 
 def _read_attempts(work: Path) -> list[dict[str, Any]]:

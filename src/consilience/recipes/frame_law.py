@@ -55,6 +55,7 @@ def frame_law(
     from consilience.committee.consensus_report import rounded_json
     from consilience.committee.frame_law import across_seeds, measure_student, student_frame
     from consilience.committee.rotation import unit_pairs
+    from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import open_corpus
     from consilience.frames.sampling import split_rows
     from consilience.gauges.variation import report_variation, require_variation
@@ -66,9 +67,10 @@ def frame_law(
         raise InputError("frames law: expected at least one student, got none. Name their folders")
     opened = [(str(path), load_student(path)) for given in students for path in _students_in(Path(given))]
     server = open_encoder(into)
-    texts = list(open_corpus(corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault))
-    split = split_rows(len(texts), pairs, held_out, seed=seed)
-    fit_texts, held_texts = [[texts[row] for row in rows] for rows in (split.fit.tolist(), split.held_out.tolist())]
+    texts = open_corpus(corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault)
+    split = split_rows(fingerprint_corpus(texts).rows, pairs, held_out, seed=seed)
+    picked = texts.take([*split.fit.tolist(), *split.held_out.tolist()])
+    fit_texts, held_texts = [[picked[row] for row in rows.tolist()] for rows in (split.fit, split.held_out)]
     target = encode_checked(server, fit_texts), encode_checked(server, held_texts)
     variation = report_variation(held_texts, target[1])
     require_variation(variation)  # before any retrieval number is quoted on them

@@ -114,10 +114,10 @@ def _spectra(
     rng = rng_from_name(f"{recipe.name}/spectrum", recipe.seed)
     rows = np.sort(rng.choice(total, size=min(SPECTRUM_ROWS, total), replace=False))
     spectra = {name: _eigenvalues(np.asarray(bank[rows], dtype=np.float64)) for name, bank in opened.items()}
-    wanted = set(rows.tolist())
     corpus = open_corpus(CorpusSpec(**{("path" if key == "corpus" else key): value for key, value in texts.items()}))
-    sample = [text for row, text in enumerate(corpus) if row in wanted]
-    spectra["student"] = _eigenvalues(np.asarray(student.encode(sample), dtype=np.float64))
+    sample = corpus.take(rows.tolist())
+    vectors = student.encode([sample[row] for row in rows.tolist()])
+    spectra["student"] = _eigenvalues(np.asarray(vectors, dtype=np.float64))
     return {"rows": len(rows), "eigenvalues": spectra}
 
 

@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import (
-    MANIFEST,
     TIMING,
     begin_artefact,
+    is_finished,
     partial_path,
-    read_manifest,
     require_apart,
-    settle_artefact,
 )
 from consilience.core.errors import (
     AlignmentRefusedError,
     CorpusError,
     FrameMismatchError,
     InputError,
-    ResumeError,
     ShapeError,
 )
 from consilience.core.files import read_json, write_json
@@ -136,17 +133,23 @@ def migrate(
         raise InputError(f"migrate: expected a bar between 0 and 1, got {bar}. Change --bar")
     if old_prompt is not None and old_model is None:
         raise InputError("migrate: --old-prompt is an option of --old-model. Give that, too, or leave it out")
+    folder = Path(out)
+    require_apart(folder, index, sample, to, old_model)
     source = open_index(index, id_column=index_id_column, vector_column=vector_column, metric=metric)
     texts = read_id_texts(sample, id_column=id_column, column=column, limit=limit, need_ids=old_model is None)
     documents = _model(to, prompt, trust_remote_code)
     asked = documents if query_prompt in (None, prompt) else _model(to, query_prompt, trust_remote_code)
+    old_encoder = None if old_model is None else _model(old_model, old_prompt, trust_remote_code)
+    most = min(source.dimensions, documents.dimensions)
+    if rank is not None and not 1 <= rank <= most:
+        raise InputError(f"migrate: expected --rank between 1 and {most}, got {rank}. Change it")
     job: dict[str, Any] = {
         "index": source.fingerprint(),
         "metric": source.metric,
         "sample": _sample_hash(texts),
         "documents": documents.identity(),
         "queries": asked.identity(),
-        "old_model": None if old_model is None else _model(old_model, old_prompt, trust_remote_code).identity(),
+        "old_model": None if old_encoder is None else old_encoder.identity(),
         "methods": list(chosen_methods),
         "rank": rank,
         "fit_rows": fit_rows,
@@ -156,17 +159,9 @@ def migrate(
         "force": force,
         "rewrite": None if rewrite is None else content_id(rewrite),  # a database's address may hold a password
     }
-    folder = Path(out)
-    require_apart(folder, index, sample, to, old_model)
-    if rank is not None and not 1 <= rank <= min(source.dimensions, documents.dimensions):
-        most = min(source.dimensions, documents.dimensions)
-        raise InputError(f"migrate: expected --rank between 1 and {most}, got {rank}. Change it")
-    settle_artefact(folder)
-    if folder.exists() and not overwrite:
-        if (folder / MANIFEST).is_file() and read_manifest(folder).get("job") == job:
-            log(f"{folder}: already done")
-            return _require_rewritten(load_migration(folder), rewrite)
-        raise ResumeError(f"{folder}: exists and isn't the result of this command. Choose another --out or --overwrite")
+    if is_finished(folder, kind="migration", job=job, overwrite=overwrite):
+        log(f"{folder}: already done")
+        return _require_rewritten(load_migration(folder), rewrite)
     if rewrite is not None:
         _require_rewritable(source, rewrite, folder)
     split = split_rows(len(texts.texts), fit_rows, held_out, seed=seed)
@@ -174,7 +169,7 @@ def migrate(
         require_rows(len(split.fit), max(source.dimensions, documents.dimensions), where=f"migrate: {sample}")
     work, _ = begin_artefact(folder, job, overwrite=overwrite)
     try:
-        old = _old_vectors(source, texts, old_model, old_prompt, trust_remote_code)
+        old = _old_vectors(source, texts, old_encoder)
         new, seconds = _embedded(texts.texts, documents, work / "documents")
         queries = None if asked is documents else _embedded(texts.texts, asked, work / "queries")[0]
         variation = _variation(texts.texts, new if queries is None else queries, split.held_out)
@@ -199,7 +194,7 @@ def migrate(
     reached = best.retention[10].low >= bar
     rewritten = None
     if rewrite is not None and (reached or force):
-        rewritten = _rewrite(source, rewrite, best.affine, work)
+        rewritten = _rewrite(source, rewrite, best.affine, work, (index_id_column, vector_column))
     write_json(work / TIMING, _cost(source, seconds, best.affine, old if way == "rewrite" else new, way))
     manifest = {
         "job": job,
@@ -309,18 +304,15 @@ def _usable(scores: MigrationScores, way: Way) -> bool:
     return any(score.way == way and score.fit.verdict != "refused" for score in scores.scores)
 
 
-def _old_vectors(
-    source: VectorIndex, texts: IdTexts, old_model: str | Path | None, old_prompt: str | None, trust_remote_code: bool
-) -> NDArray[np.float32]:
+def _old_vectors(source: VectorIndex, texts: IdTexts, encoder: Encoder | None) -> NDArray[np.float32]:
     """Return the sample's vectors in the old frame: the index's own, or the old model's."""
     from consilience.teachers.checked import encode_checked
 
-    if old_model is None:
+    if encoder is None:
         return source.lookup(texts.ids or ())
-    encoder = _model(old_model, old_prompt, trust_remote_code)
     if encoder.dimensions != source.dimensions:
         raise ShapeError(
-            f"migrate: {old_model} gives {encoder.dimensions} dimensions, the index has {source.dimensions}. It "
+            f"migrate: {encoder.name} gives {encoder.dimensions} dimensions, the index has {source.dimensions}. It "
             "wasn't made "
             "with this model; give the one it was made with"
         )
@@ -333,7 +325,7 @@ def _old_vectors(
     cosine = float(paired_cosine(probe, stored[: len(probe)]).mean())
     if cosine < SAME_MODEL_COSINE:
         raise AlignmentRefusedError(
-            f"migrate: {old_model} embeds the sample's texts at cosine {cosine:.3f} to the index's own vectors (at "
+            f"migrate: {encoder.name} embeds the sample's texts at cosine {cosine:.3f} to the index's own vectors (at "
             "least "
             f"{SAME_MODEL_COSINE} expected). The index was made with another model, prompt or pooling, or the ids "
             "belong to "
@@ -352,12 +344,14 @@ def _embedded(texts: Sequence[str], encoder: Encoder, out: Path) -> tuple[NDArra
     return np.asarray(bank[0 : bank.rows], dtype=np.float32), float(read_json(bank.path / TIMING)["seconds"])
 
 
-def _rewrite(source: VectorIndex, out: str, affine: AffineMap, work: Path) -> dict[str, Any]:
+def _rewrite(
+    source: VectorIndex, out: str, affine: AffineMap, work: Path, columns: tuple[str | None, str | None]
+) -> dict[str, Any]:
     """Write the new index, or recognise the one that an interrupted run of this job has finished."""
     from consilience.indexes.open import write_index
 
     marker = work / MARKER
-    if marker.is_file() and _is_rewritten(source, out, affine):
+    if marker.is_file() and _is_rewritten(source, out, affine, columns):
         log("the new index is there: the interrupted run had finished it")
     else:
         write_json(marker, {"started": True})
@@ -370,40 +364,29 @@ def _rewrite(source: VectorIndex, out: str, affine: AffineMap, work: Path) -> di
 
 
 def _require_rewritable(source: VectorIndex, out: str, folder: Path) -> None:
-    """Refuse early a new index that can't be written: of another kind, already there, or in the report's folder."""
+    """Refuse early a new index that can't be written, or that would lie in the report's folder."""
+    from consilience.indexes.open import plan_target
     from consilience.indexes.spec import parse_index_spec
 
     target = parse_index_spec(out, default=getattr(source, "spec", None))
-    if target.kind != source.kind and target.kind not in ("npy", "parquet"):
-        raise InputError(
-            f"--rewrite {out}: a {source.kind} index can't be written as {target.kind}. Give a new {source.kind} "
-            "index, "
-            "npy:FILE or parquet:FILE"
-        )
-    if target.kind == "pgvector":
-        return  # a database's address isn't a path
-    place, report = Path(target.location).resolve(), folder.resolve()
-    if place == report or report in place.parents or place in report.parents:
-        raise InputError(f"--rewrite {out}: is, lies in or holds the migration's folder {folder}. Choose another place")
-    marker = partial_path(folder) / MARKER
-    if target.fragment is None and place.exists() and not marker.is_file():
-        raise InputError(f"--rewrite {out}: is already there; an index is never replaced. Choose another name")
+    if target.kind != "pgvector":  # a database's address isn't a path
+        place, report = Path(target.location).resolve(), folder.resolve()
+        if place == report or report in place.parents or place in report.parents:
+            raise InputError(
+                f"--rewrite {out}: is, lies in or holds the migration's folder {folder}. Choose another place"
+            )
+    if not (partial_path(folder) / MARKER).is_file():  # an interrupted run of this job may have finished it
+        plan_target(source, out)
 
 
-def _is_rewritten(source: VectorIndex, out: str, affine: AffineMap) -> bool:
+def _is_rewritten(source: VectorIndex, out: str, affine: AffineMap, columns: tuple[str | None, str | None]) -> bool:
     """Say whether ``out`` holds this source's rows behind this map."""
     import numpy as np
 
-    from consilience.indexes.open import open_index
-    from consilience.indexes.spec import parse_index_spec
+    from consilience.indexes.open import open_written
 
-    target = parse_index_spec(out, default=getattr(source, "spec", None))
-    spec = f"{target.kind}:{target.location}" + ("" if target.fragment is None else f"#{target.fragment}")
-    try:
-        written = open_index(spec, metric=source.metric)
-    except InputError:  # nothing there, or something else
-        return False
-    if (written.rows, written.dimensions) != (source.rows, affine.d_y):
+    written = open_written(source, out, id_column=columns[0], vector_column=columns[1])
+    if written is None or (written.rows, written.dimensions) != (source.rows, affine.d_y):
         return False
     ids, vectors = next(source.iter_blocks(256))
     return bool(np.allclose(written.lookup(ids), affine.apply(vectors), atol=1e-3))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError
+from consilience.recipes.align import GPA
 from consilience.recipes.recipe_values import did_you_mean
 
 BUDGETS = ("steps", "epochs", "minutes")
@@ -49,7 +50,7 @@ def resolve_paths(parts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         teacher["name"] = teacher["name"] or default_teacher_name(teacher["spec"])
         teacher["spec"] = _resolve_spec(teacher["spec"], folder)
     align = result.get("align")
-    if align is not None and not align["reference"] and align["method"] != "gpa" and result.get("teachers"):
+    if align is not None and not align["reference"] and align["method"] != GPA and result.get("teachers"):
         align["reference"] = result["teachers"][0]["name"]
     return result
 
@@ -160,7 +161,7 @@ def _name_faults(parts: Mapping[str, Any]) -> list[str]:
     """Names that refer to teachers."""
     names = [teacher["name"] for teacher in parts["teachers"]]
     faults = []
-    if "align" in parts and parts["align"]["method"] != "gpa":
+    if "align" in parts and parts["align"]["method"] != GPA:
         faults += _choice("align.reference", parts["align"]["reference"], names, noun="teacher")
     consensus = parts.get("consensus", {"weights": {}, "leave_out": []})
     for name in consensus["weights"]:
@@ -176,12 +177,12 @@ def _name_faults(parts: Mapping[str, Any]) -> list[str]:
 def _align_faults(align: Mapping[str, Any], teachers: Sequence[Any] | None) -> list[str]:
     from consilience.frames.align import METHODS
 
-    faults = _choice("align.method", align["method"], (*METHODS, "gpa"))
-    if align["method"] == "gpa" and align["reference"]:
+    faults = _choice("align.method", align["method"], (*METHODS, GPA))
+    if align["method"] == GPA and align["reference"]:
         faults.append("align.reference: a gpa frame is nobody's; leave it out")
     if align["shrinkage"] == "gcv" and align["method"] not in ("ridge", "low-rank"):
         faults.append(f"align.shrinkage: gcv is for ridge and low-rank maps, got {align['method']!r}; give a number")
-    for key, method in (("rank", "low-rank"), ("dimensions", "gpa")):
+    for key, method in (("rank", "low-rank"), ("dimensions", GPA)):
         if align[key] is not None and align["method"] != method:
             faults.append(f"align.{key}: an option of method {method!r}, got {align['method']!r}; leave it out")
     if teachers is not None and len(teachers) < 2:

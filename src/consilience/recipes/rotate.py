@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import MANIFEST, read_manifest, require_apart, settle_artefact
-from consilience.core.errors import FrameMismatchError, InputError, ResumeError
+from consilience.core.artefacts import MANIFEST, is_finished, read_manifest, require_apart, settle_artefact
+from consilience.core.errors import FrameMismatchError, InputError
 from consilience.core.progress import log
 
 if TYPE_CHECKING:
@@ -110,20 +110,18 @@ def rotate(
     }
     folder = Path(out)
     require_apart(folder, sides[0].label, sides[1].label, corpus)
-    settle_artefact(folder)
-    if folder.exists() and not overwrite:
-        if (folder / MANIFEST).is_file() and read_manifest(folder).get("job") == job:
-            return load_rotation(folder)
-        raise ResumeError(f"{folder}: exists and isn't the result of this command. Choose another --out or --overwrite")
+    if is_finished(folder, kind="rotation", job=job, overwrite=overwrite):
+        return load_rotation(folder)
 
     trained = [side.label for side in sides if side.trained_on == fingerprint]
     for label in trained:
         log(f"rotate: {label} was trained on these texts; the report is better than on others")
     split = split_rows(rows, pairs, held_out, seed=seed)
     names = (sides[0].label, sides[1].label)
-    both = _Texts(texts, {*split.fit.tolist(), *split.held_out.tolist()})
-    fit = unit_pairs(sides[0].rows(split.fit, both), sides[1].rows(split.fit, both), names=names)
-    held = unit_pairs(sides[0].rows(split.held_out, both), sides[1].rows(split.held_out, both), names=names)
+    needed = [*split.fit.tolist(), *split.held_out.tolist()] if any(side.bank is None for side in sides) else []
+    picked = texts.take(needed) if texts is not None else {}
+    fit = unit_pairs(sides[0].rows(split.fit, picked), sides[1].rows(split.fit, picked), names=names)
+    held = unit_pairs(sides[0].rows(split.held_out, picked), sides[1].rows(split.held_out, picked), names=names)
     # Judged as it is stored: in fp16.
     import numpy as np
 
@@ -202,22 +200,6 @@ def rotate_bank(
         return writer.finish()
 
 
-class _Texts:
-    """The corpus rows that are needed, read once."""
-
-    def __init__(self, corpus: Corpus | None, wanted: set[int]) -> None:
-        self._corpus, self._wanted = corpus, wanted
-        self._found: dict[int, str] | None = None
-
-    def take(self, rows: NDArray[np.int64]) -> list[str]:
-        """Return these rows' texts in order."""
-        if self._corpus is None:
-            raise ValueError("no corpus")
-        if self._found is None:
-            self._found = {row: text for row, text in enumerate(self._corpus) if row in self._wanted}
-        return [self._found[int(row)] for row in rows]
-
-
 @dataclass(frozen=True)
 class _Side:
     """One end of a rotation: a bank, or a model that embeds the corpus."""
@@ -227,7 +209,7 @@ class _Side:
     frame: str
     dimensions: int
     bank: Bank | None
-    rows: Callable[[NDArray[np.int64], _Texts], NDArray[np.floating]]  # embeddings of corpus rows
+    rows: Callable[[NDArray[np.int64], Mapping[int, str]], NDArray[np.floating]]  # embeddings of corpus rows
     trained_on: str | None = None  # fingerprint of a student's corpus
 
     def to_json(self) -> dict[str, Any]:
@@ -260,14 +242,14 @@ def _open_side(side: str | Path | Bank) -> _Side:
     return _Side(str(side), _model_id(encoder), model_frame(encoder), encoder.dimensions, None, read, trained_on)
 
 
-def _bank_rows(bank: Bank, rows: NDArray[np.int64], _: _Texts) -> NDArray[np.floating]:
+def _bank_rows(bank: Bank, rows: NDArray[np.int64], _: Mapping[int, str]) -> NDArray[np.floating]:
     return bank[rows]
 
 
-def _model_rows(encoder: Encoder, rows: NDArray[np.int64], texts: _Texts) -> NDArray[np.floating]:
+def _model_rows(encoder: Encoder, rows: NDArray[np.int64], texts: Mapping[int, str]) -> NDArray[np.floating]:
     from consilience.teachers.checked import encode_checked
 
-    return encode_checked(encoder, texts.take(rows))
+    return encode_checked(encoder, [texts[row] for row in rows.tolist()])
 
 
 def _model_id(encoder: Encoder) -> str:

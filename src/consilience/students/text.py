@@ -309,9 +309,7 @@ def load_student(path: str | Path, *, verify: bool = True) -> StudentEncoder:
     from transformers import BertConfig, BertModel
 
     folder = Path(path)
-    manifest = read_manifest(folder, "student")
-    if verify:
-        verify_artefact(folder)
+    manifest = verify_artefact(folder, "student") if verify else read_manifest(folder, "student")
     config = BertConfig(**read_json(folder / "config.json"), attn_implementation="sdpa")
     with torch.random.fork_rng(devices=[]):
         student = TextStudent(BertModel(config, add_pooling_layer=False), int(manifest["dimensions"]))

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from consilience.committee.mapped_encoder import MappedEncoder
-from consilience.committee.migration import nearest, retained, score_maps
+from consilience.committee.migration import score_maps
 from consilience.core.errors import AlignmentRefusedError, FrameMismatchError, InputError, ShapeError
 from consilience.frames.align import identity_map
 from consilience.frames.rows import normalise_rows
+from consilience.gauges.neighbours import nearest, retained
 
 
 def frames(noise, *, rows=1_500, d=16, seed=0):
