@@ -113,8 +113,8 @@ def test_what_cannot_be_written_is_refused_before_anything_is_embedded(scene, tm
     long = [(i, t) for i, t in enumerate(generate_captions(1_000, seed=1))]
     write_sample(tmp_path / "long.csv", [(5_000, "a " * 40_000), *long])
     cases = [
-        ({"rewrite": str(scene / "old.npy")}, InputError, "already there"),
-        ({"rewrite": str(tmp_path / "there.npy")}, InputError, "already there"),
+        ({"rewrite": str(scene / "old.npy")}, InputError, "is the source index"),
+        ({"rewrite": str(tmp_path / "there.npy")}, InputError, "already exists"),
         ({"rewrite": str(tmp_path / "m")}, InputError, "migration's folder"),
         ({"rewrite": str(tmp_path / "m" / "new.npy")}, InputError, "migration's folder"),
         ({"rewrite": str(tmp_path / "new.faiss")}, InputError, "can't be written as faiss"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from consilience.core.errors import CorpusError, InputError
 from consilience.corpora.text import CorpusSpec, describe_fault, fault_of
@@ -46,16 +46,13 @@ def read_id_texts(
         CorpusError: missing, unreadable or empty file, missing column, an empty text, or an id that occurs twice.
         InputError: an unknown file type.
     """
-    table = _read(Path(path), [id_column, column])
+    names, cells = _read(Path(path), [id_column, column])
     for name in (column, *([id_column] if need_ids else [])):
-        if name not in table.column_names:
+        if name not in names:
             raise CorpusError(
-                f"{path}: no column {name!r}, found {', '.join(table.column_names)}. Name the columns of ids and texts"
+                f"{path}: no column {name!r}, found {', '.join(names)}. Name the columns of ids and texts"
             )
-    texts = [_as_text(value) for value in table.column(column).to_pylist()]
-    ids = (
-        [_as_text(value) for value in table.column(id_column).to_pylist()] if id_column in table.column_names else None
-    )
+    texts, ids = cells[column], cells.get(id_column)
     seen_texts: set[str] = set()
     seen_ids: set[str] = set()
     kept: list[int] = []
@@ -82,11 +79,9 @@ def read_id_texts(
     )
 
 
-def _read(path: Path, columns: list[str]) -> Any:  # noqa: ANN401 - a pyarrow table
+def _read(path: Path, columns: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the names of all columns, and the cells of those asked for that are there, as text."""
     import pyarrow
-    import pyarrow.csv
-    import pyarrow.json
-    import pyarrow.parquet
 
     kind = _FORMATS.get(path.suffix.lower())
     if kind is None:
@@ -95,17 +90,40 @@ def _read(path: Path, columns: list[str]) -> Any:  # noqa: ANN401 - a pyarrow ta
         raise CorpusError(f"{path}: no such file. Check the path")
     try:
         if kind == "parquet":
-            return pyarrow.parquet.read_table(path)
-        if kind == "json":
-            return pyarrow.json.read_json(path)
-        delimiter = "," if kind == "csv" else "\t"
-        options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=kind == "csv")
-        # Left to itself it would make numbers of ids such as 007, and dates or booleans of texts.
-        as_text = pyarrow.csv.ConvertOptions(column_types={name: pyarrow.string() for name in columns})
-        return pyarrow.csv.read_csv(path, parse_options=options, convert_options=as_text)
+            return _read_parquet(path, columns)
+        return _read_jsonl(path, columns) if kind == "json" else _read_csv(path, columns, kind)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise CorpusError(f"{path}: can't be read as {kind} ({reason}). Write it again") from error
+
+
+def _read_parquet(path: Path, columns: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    import pyarrow.parquet
+
+    names = pyarrow.parquet.read_schema(path).names
+    table = pyarrow.parquet.read_table(path, columns=[name for name in columns if name in names])
+    return names, {name: [_as_text(cell) for cell in table.column(name).to_pylist()] for name in table.column_names}
+
+
+def _read_csv(path: Path, columns: list[str], kind: str) -> tuple[list[str], dict[str, list[str]]]:
+    import pyarrow.csv
+
+    options = pyarrow.csv.ParseOptions(delimiter="," if kind == "csv" else "\t", newlines_in_values=kind == "csv")
+    # Left to itself it would make numbers of ids such as 007, and dates or booleans of texts.
+    as_text = pyarrow.csv.ConvertOptions(column_types={name: pyarrow.string() for name in columns})
+    table = pyarrow.csv.read_csv(path, parse_options=options, convert_options=as_text)
+    names = table.column_names
+    return names, {name: [_as_text(c) for c in table.column(name).to_pylist()] for name in columns if name in names}
+
+
+def _read_jsonl(path: Path, columns: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    # Not by pyarrow, which makes dates of texts that look like them.
+    with path.open(encoding="utf-8") as stream:
+        rows = [json.loads(line) for line in stream if line.strip()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("expected one JSON object a line")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return names, {name: [_as_text(row.get(name)) for row in rows] for name in columns if name in names}
 
 
 def _as_text(value: object) -> str:

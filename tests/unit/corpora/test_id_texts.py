@@ -33,6 +33,13 @@ def test_ids_and_texts_stay_as_they_are_written(tmp_path, suffix):
     assert (found.ids, found.texts, found.duplicates) == (IDS, TEXTS, 0)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_a_column_of_dates_stays_text(tmp_path, suffix):
+    dates = ("2020-01-01", "2020-01-02")
+    found = read_id_texts(write(tmp_path / f"sample.{suffix}", dates, ("2021-03-04", "2021-03-05")))
+    assert (found.ids, found.texts) == (dates, ("2021-03-04", "2021-03-05"))
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_numbers_are_ids_too_and_the_first_of_equal_texts_counts(tmp_path, suffix):
     found = read_id_texts(write(tmp_path / f"sample.{suffix}", ids=(7, 8, 9), texts=("a b", "c d", "a b")))
@@ -56,6 +63,9 @@ def test_missing_columns_files_and_kinds(tmp_path):
     path = write(tmp_path / "sample.csv")
     with pytest.raises(CorpusError, match="no column 'caption', found id, text"):
         read_id_texts(path, column="caption")
+    (tmp_path / "broken.jsonl").write_text('{"id": 1, "text": "a"}\n[]\n')
+    with pytest.raises(CorpusError, match=r"can't be read as json .*one JSON object a line"):
+        read_id_texts(tmp_path / "broken.jsonl")
     with pytest.raises(CorpusError, match="no such file"):
         read_id_texts(tmp_path / "absent.csv")
     with pytest.raises(InputError, match="expected a file with ids and texts"):
