@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from consilience.core.errors import InputError
 
+HeadKind = Literal["mlp", "linear", "none"]
+HEADS: tuple[HeadKind, ...] = ("mlp", "linear", "none")
+ARCHITECTURES = ("bert", "mpnet", "roberta", "distilbert")
+_ABSENT = {"head": "mlp", "architecture": "bert"}  # what a manifest that doesn't say means: students made before these
 
 @dataclass(frozen=True)
 class StudentConfig:
-    """The shape of a text student: a BERT encoder, mean pooling, a two-layer head.
+    """The shape of a text student: a transformer encoder, mean pooling, a head.
 
     Attributes:
         layers: transformer blocks.
@@ -21,6 +25,9 @@ class StudentConfig:
         dropout: probability in the backbone while training.
         batch_rows: rows a training step, unless the person says otherwise.
         max_length: tokens a text is cut to in training and inference, unless the person says otherwise.
+        head: "mlp" (Linear, GELU, LayerNorm, Linear), "linear" (one Linear without bias), or "none" (the embedding is
+            as wide as ``hidden``).
+        architecture: "bert", or of a warm start also "mpnet", "roberta", "distilbert".
     """
 
     layers: int
@@ -31,6 +38,8 @@ class StudentConfig:
     dropout: float = 0.0
     batch_rows: int = 256
     max_length: int = 128
+    head: HeadKind = "mlp"
+    architecture: str = "bert"
 
     def __post_init__(self) -> None:
         sizes = (self.layers, self.hidden, self.heads, self.ffn, self.batch_rows, self.max_length)
@@ -46,10 +55,15 @@ class StudentConfig:
             )
         if not 0.0 <= self.dropout < 1.0:
             raise InputError(f"student: expected dropout in [0, 1), got {self.dropout}. Change it")
+        if self.head not in HEADS or self.architecture not in ARCHITECTURES:
+            raise InputError(
+                f"student: expected a head among {', '.join(HEADS)} and an architecture among "
+                f"{', '.join(ARCHITECTURES)}, got {self.head!r} and {self.architecture!r}. Change the configuration"
+            )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
+        """Return the fields by name; head and architecture only where they aren't "mlp" and "bert"."""
+        return {key: value for key, value in asdict(self).items() if _ABSENT.get(key) != value}
 
 
 PRESETS = {
@@ -101,5 +115,33 @@ def count_from_config(config: StudentConfig, *, vocab_size: int, dimensions: int
     embeddings = (vocab_size + config.max_positions) * h + 2 * h
     attention = 4 * (h * h + h) + 2 * h
     feed_forward = (h * f + f) + (f * h + h) + 2 * h
-    head = (h * h + h) + 2 * h + (h * dimensions + dimensions)
-    return embeddings + config.layers * (attention + feed_forward) + head
+    heads = {"mlp": (h * h + h) + 2 * h + (h * dimensions + dimensions), "linear": h * dimensions, "none": 0}
+    # MPNet and RoBERTa keep two position rows that no text uses; MPNet has a bias by head and bucket of distance.
+    rows = 2 * h if config.architecture in ("mpnet", "roberta") else 0
+    bias = 32 * config.heads if config.architecture == "mpnet" else 0
+    return embeddings + rows + bias + config.layers * (attention + feed_forward) + heads[config.head]
+
+
+def non_embedding_flops_per_token(config: StudentConfig, *, tokens: int = 0) -> int:
+    """Return the floating-point operations of one forward pass through the layers, by token.
+
+    A multiplication and its addition count as two: 2 (4 h^2 + 2 h f) a layer for the weights of attention and
+    feed-forward, and 4 h a layer and attended token for scores and weighted values. Token table, normalisations,
+    activations and the head, which runs once a text, aren't counted.
+
+    Args:
+        config: the shape.
+        tokens: length of the text, for the attention to all of its tokens; 0 counts the weights alone, as Kaplan et
+            al.'s 2N does, and depends on no corpus.
+
+    Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1; here attention isn't causal.
+
+    Example:
+        >>> minilm = StudentConfig(layers=6, hidden=384, heads=12, ffn=1536)
+        >>> non_embedding_flops_per_token(minilm)
+        21233664
+        >>> non_embedding_flops_per_token(PRESETS["mini"]) / non_embedding_flops_per_token(minilm)
+        0.6666666666666666
+    """
+    h, f = config.hidden, config.ffn
+    return config.layers * (2 * (4 * h * h + 2 * h * f) + 4 * h * tokens)

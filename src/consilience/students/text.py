@@ -1,4 +1,4 @@
-"""The text student: a BERT backbone, mean pooling, a head to the target's width, L2 normalisation."""
+"""The text student: a transformer backbone, mean pooling, a head to the target's width, L2 normalisation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from torch import nn
 from consilience.core.artefacts import read_manifest, verify_artefact
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import atomic_write, read_json, write_json
-from consilience.students.presets import CITED_PARAMETERS, StudentConfig, count_from_config, resolve_config
+from consilience.students.backbones import TOKEN_TYPES, backbone_settings, make_backbone
+from consilience.students.presets import (
+    CITED_PARAMETERS,
+    HeadKind,
+    StudentConfig,
+    count_from_config,
+    resolve_config,
+)
 from consilience.students.tokenizer import FILE as TOKENIZER_FILE
 from consilience.students.tokenizer import load_tokenizer, pad_id, tokenizer_settings
 
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BATCH_TOKENS = 8192  # measured: larger batches don't encode faster on a CPU
-_TOKEN_TYPES = "embeddings.token_type_embeddings.weight"
+_HEAD_FILE = "head.safetensors"
 
 
 class StudentOutput(NamedTuple):
@@ -42,23 +49,58 @@ class StudentOutput(NamedTuple):
         return self.embedding
 
 
+def make_head(kind: HeadKind, hidden: int, dimensions: int) -> nn.Module:
+    """Make what maps the pooled token states to the embedding, before its normalisation.
+
+    Args:
+        kind: "mlp": Linear, GELU, LayerNorm, Linear; "linear": one Linear without bias, the identity where the widths
+            agree and semi-orthogonal elsewhere; "none": nothing.
+        hidden: width of the token states.
+        dimensions: width of the embedding.
+
+    Raises:
+        InputError: "none", and the widths differ.
+
+    Source: design, section 4 ("mlp").
+
+    Example:
+        >>> make_head("linear", 2, 2).weight.tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    if kind == "mlp":
+        return nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.LayerNorm(hidden), nn.Linear(hidden, dimensions))
+    if kind == "linear":
+        linear = nn.Linear(hidden, dimensions, bias=False)
+        if hidden == dimensions:
+            nn.init.eye_(linear.weight)
+        else:
+            nn.init.orthogonal_(linear.weight)
+        return linear
+    if hidden != dimensions:
+        raise InputError(
+            f"student: head none needs an embedding as wide as the token states, got {dimensions} and {hidden}. "
+            "Take head linear or mlp"
+        )
+    return nn.Identity()
+
+
 class TextStudent(nn.Module):
     """Backbone, mean pooling, head, L2 normalisation.
 
     Args:
-        backbone: a Hugging Face BERT without a pooler.
+        backbone: a Hugging Face encoder without a pooler.
         dimensions: width of the embedding.
+        head: kind of the head; see :func:`make_head`.
 
     Source: design, section 4.
     """
 
-    def __init__(self, backbone: nn.Module, dimensions: int) -> None:
+    def __init__(self, backbone: nn.Module, dimensions: int, head: HeadKind = "mlp") -> None:
         super().__init__()
         hidden = int(backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
         self.backbone = backbone
-        self.head = nn.Sequential(
-            nn.Linear(hidden, hidden), nn.GELU(), nn.LayerNorm(hidden), nn.Linear(hidden, dimensions)
-        )
+        self.head = make_head(head, hidden, dimensions)
+        self.head_kind: HeadKind = head
         self.dimensions = dimensions
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> StudentOutput:
@@ -83,7 +125,7 @@ class TextStudent(nn.Module):
 
 def count_parameters(student: nn.Module) -> int:
     """Return the number of parameters, token-type embeddings (held at zero) not counted."""
-    return sum(p.numel() for name, p in student.named_parameters() if not name.endswith(_TOKEN_TYPES))
+    return sum(p.numel() for name, p in student.named_parameters() if not name.endswith(TOKEN_TYPES))
 
 
 def build_student(
@@ -108,30 +150,29 @@ def build_student(
     Raises:
         InputError: no such preset, or a size below one.
     """
-    from transformers import BertConfig, BertModel
-
     name, config = resolve_config(preset)
+    if config.architecture != "bert":
+        raise InputError(
+            f"student: random weights are those of a BERT, got architecture {config.architecture!r}. "
+            "Start from a model of that architecture instead"
+        )
     if min(vocab_size, dimensions, max_positions or 1) < 1:
         raise InputError(f"student: expected sizes of at least 1, got vocabulary {vocab_size}, width {dimensions}")
     positions = max_positions or config.max_positions
-    bert = BertConfig(
-        vocab_size=vocab_size,
-        pad_token_id=pad,
-        hidden_size=config.hidden,
-        num_hidden_layers=config.layers,
-        num_attention_heads=config.heads,
-        intermediate_size=config.ffn,
-        max_position_embeddings=positions,
-        hidden_dropout_prob=config.dropout,
-        attention_probs_dropout_prob=config.dropout,
-        attn_implementation="sdpa",
-    )
+    bert = {
+        "vocab_size": vocab_size,
+        "pad_token_id": pad,
+        "hidden_size": config.hidden,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.ffn,
+        "max_position_embeddings": positions,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.dropout,
+    }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        student = TextStudent(BertModel(bert, add_pooling_layer=False), dimensions)
-    types = student.backbone.get_parameter(_TOKEN_TYPES)
-    types.requires_grad_(False)
-    types.zero_()
+        student = TextStudent(make_backbone(bert), dimensions, config.head)
     _require_count(student, name, config, vocab_size, dimensions, positions)
     return student
 
@@ -153,9 +194,10 @@ def _require_count(
 
 
 def save_student_files(student: TextStudent, tokenizer: Tokenizer, folder: Path, *, max_length: int) -> list[str]:
-    """Write a student's files into a folder: config, weights, head, tokenizer.
+    """Write a student's files into a folder: config, weights, head where it has weights, tokenizer.
 
-    The backbone's two files load with ``transformers.AutoModel``.
+    The backbone's two files load with ``transformers.AutoModel``. The kind of the head isn't in them: the manifest's
+    ``config`` holds it.
 
     Args:
         student: on any device; written in fp32.
@@ -168,18 +210,19 @@ def save_student_files(student: TextStudent, tokenizer: Tokenizer, folder: Path,
     """
     from safetensors.torch import save
 
-    config = student.backbone.config
-    settings = {key: value for key, value in config.to_diff_dict().items() if key != "dtype"}  # type: ignore[union-attr, operator]
-    # Without it AutoModel wouldn't know the class; with a pooler it would invent random weights.
-    write_json(folder / "config.json", {**settings, "architectures": ["BertModel"], "model_type": "bert"})
-    for name, module in (("model.safetensors", student.backbone), ("head.safetensors", student.head)):
+    # Without class and type AutoModel wouldn't know what to build; with a pooler it would invent random weights.
+    write_json(folder / "config.json", backbone_settings(student.backbone))
+    written = []
+    for name, module in (("model.safetensors", student.backbone), (_HEAD_FILE, student.head)):
         tensors = {key: value.detach().cpu().float().contiguous() for key, value in module.state_dict().items()}
-        with atomic_write(folder / name) as stream:
-            stream.write(save(tensors, metadata={"format": "pt"}))
+        if tensors:
+            with atomic_write(folder / name) as stream:
+                stream.write(save(tensors, metadata={"format": "pt"}))
+            written.append(name)
     with atomic_write(folder / TOKENIZER_FILE, "w") as stream:
         stream.write(tokenizer.to_str())
     write_json(folder / "tokenizer_config.json", tokenizer_settings(tokenizer, max_length=max_length))
-    return ["config.json", "model.safetensors", "head.safetensors", TOKENIZER_FILE, "tokenizer_config.json"]
+    return ["config.json", *written, TOKENIZER_FILE, "tokenizer_config.json"]
 
 
 class StudentEncoder:
@@ -306,15 +349,16 @@ def load_student(path: str | Path, *, verify: bool = True) -> StudentEncoder:
         BankIntegrityError: a file is missing or damaged.
     """
     from safetensors.torch import load_file
-    from transformers import BertConfig, BertModel
 
     folder = Path(path)
     manifest = verify_artefact(folder, "student") if verify else read_manifest(folder, "student")
-    config = BertConfig(**read_json(folder / "config.json"), attn_implementation="sdpa")
+    kind: HeadKind = manifest.get("config", {}).get("head", "mlp")
     with torch.random.fork_rng(devices=[]):
-        student = TextStudent(BertModel(config, add_pooling_layer=False), int(manifest["dimensions"]))
+        backbone = make_backbone(read_json(folder / "config.json"), where=str(path))
+        student = TextStudent(backbone, int(manifest["dimensions"]), kind)
     student.backbone.load_state_dict(load_file(folder / "model.safetensors"))
-    student.head.load_state_dict(load_file(folder / "head.safetensors"))
+    if kind != "none":
+        student.head.load_state_dict(load_file(folder / _HEAD_FILE))
     return StudentEncoder(
         student,
         load_tokenizer(folder),
