@@ -12,6 +12,7 @@ HEADS: tuple[HeadKind, ...] = ("mlp", "linear", "none")
 ARCHITECTURES = ("bert", "mpnet", "roberta", "distilbert")
 _ABSENT = {"head": "mlp", "architecture": "bert"}  # what a manifest that doesn't say means: students made before these
 
+
 @dataclass(frozen=True)
 class StudentConfig:
     """The shape of a text student: a transformer encoder, mean pooling, a head.

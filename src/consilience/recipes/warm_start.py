@@ -1,0 +1,110 @@
+"""Start a student from whatever a person names: a packaged teacher, a model's folder, a student."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from consilience.core.errors import InputError, TeacherError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from consilience.students.presets import HeadKind, StudentConfig
+    from consilience.students.text import TextStudent
+
+
+def warm_start(
+    source: str | Path,
+    *,
+    layers: Sequence[int] | None = None,
+    dimensions: int | None = None,
+    head: HeadKind = "mlp",
+    seed: int = 0,
+    max_length: int | None = None,
+    max_positions: int | None = None,
+    dropout: float = 0.0,
+) -> tuple[TextStudent, Tokenizer, StudentConfig]:
+    """Build a student from a trained model's token table, positions and layers.
+
+    Args:
+        source: "packaged:NAME" (or the name alone), "st:FOLDER", "hf:FOLDER", or a folder: a student's, a
+            sentence-transformers or a transformers one.
+        layers: numbers of the layers to keep, ascending; all when not given.
+        dimensions: width of the embedding; the width of the token states when not given.
+        head: "mlp", "linear" or "none".
+        seed: of a new head's weights.
+        max_length: tokens a text is cut to; the model's own when not given.
+        max_positions: positions to keep; all when not given.
+        dropout: probability in the backbone while training.
+
+    Returns:
+        The student, its tokenizer, its shape; see
+        :func:`consilience.students.initialise.warm_start_from_folder`.
+
+    Raises:
+        InputError: a model that a student can't start from; the message says which can.
+        TeacherError: a packaged file is missing or isn't the pinned one.
+        MissingExtraError: the package isn't installed.
+    """
+    from consilience.students.initialise import warm_start_from_folder
+
+    return warm_start_from_folder(
+        locate_start(source),
+        layers=layers,
+        dimensions=dimensions,
+        head=head,
+        seed=seed,
+        max_length=max_length,
+        max_positions=max_positions,
+        dropout=dropout,
+    )
+
+
+def locate_start(source: str | Path) -> Path:
+    """Return the folder of the model that a student is to start from; a packaged teacher's files are verified.
+
+    Args:
+        source: as of :func:`warm_start`.
+
+    Raises:
+        InputError: it isn't a folder here, or a packaged teacher without layers to take.
+        TeacherError: a packaged file is missing or isn't the pinned one.
+        MissingExtraError: the package isn't installed.
+    """
+    from consilience.teachers.packaged import find_packaged, packaged_files
+    from consilience.teachers.spec import parse_teacher_spec
+
+    text = str(source)
+    if Path(text).is_dir():
+        return Path(text)
+    if ":" not in text:
+        try:
+            text = f"packaged:{find_packaged(text).name}"
+        except TeacherError as error:
+            raise InputError(f"{text}: no such folder. Give a folder or packaged:NAME, {_possible()}") from error
+    spec = parse_teacher_spec(text)
+    if spec.options:
+        raise InputError(f"{text}: a start takes no options, got {', '.join(spec.options)}. Leave them out")
+    if spec.backend == "packaged":
+        model = find_packaged(spec.name)
+        if model.backend != "st":
+            kinds = {"onnx": "one ONNX graph", "static": "a token table", "vectors": "word vectors"}
+            raise InputError(
+                f"{text}: it is {kinds.get(model.backend, model.backend)}, without layers that a student could start "
+                f"from. Choose {_possible()}"
+            )
+        return packaged_files(model.name)["config.json"].parent
+    if spec.backend in ("st", "hf") and Path(spec.name).is_dir():
+        return Path(spec.name)
+    raise InputError(
+        f"{text}: a student starts from a folder on this machine or from {_possible()}. Fetch the model first and give "
+        "its folder"
+    )
+
+
+def _possible() -> str:
+    from consilience.teachers.packaged import find_packaged, list_packaged
+
+    return " or ".join(f"packaged:{name}" for name in list_packaged() if find_packaged(name).backend == "st")
