@@ -39,10 +39,11 @@ def job(tmp_path_factory):
     return folder
 
 
-def run(folder, out, launcher):
+def run(folder, out, launcher, more=()):
     arguments = [
         "distill", str(folder / "texts.txt"), "--target", str(folder / "bank"), "--out", str(out),
         "--student", "micro", "--steps", "8", "--batch-rows", "16", "--tokenizer", "train", "--vocab-size", "120",
+        *more,
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "ACCELERATE_USE_CPU": "1"}
     done = subprocess.run(
@@ -54,10 +55,19 @@ def run(folder, out, launcher):
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(job, tmp_path):
-    single, single_log = run(job, tmp_path / "one", [])
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["--objective", "siglip", "--cache-rows", "3"],  # learned scalars, and pieces whose gradients are summed
+        ["--sparse-embeddings", "--cache-rows", "5"],
+    ],
+    ids=["plain", "cached", "sparse"],
+)
+def test_two_processes_train_as_one(job, tmp_path, more):
+    single, single_log = run(job, tmp_path / "one", [], more)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    double, double_log = run(job, tmp_path / "two", launcher)
+    double, double_log = run(job, tmp_path / "two", launcher, more)
     assert (single.manifest["training"]["processes"], double.manifest["training"]["processes"]) == (1, 2)
     assert double.manifest["training"]["rows_seen"] == single.manifest["training"]["rows_seen"] == 8 * 16
     assert len(single_log) == len(double_log)
@@ -66,3 +76,4 @@ def test_two_processes_train_as_one(job, tmp_path):
     for ours, theirs in zip(single_log, double_log, strict=True):
         if "loss" in ours:
             assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-4)
+            assert theirs.get("learned") == pytest.approx(ours.get("learned"), rel=1e-4)

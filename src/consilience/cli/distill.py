@@ -15,7 +15,20 @@ def command(
         Path, typer.Option(help="Bank that the student learns to reproduce: a teacher's or a consensus.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the student.")],
-    student: Annotated[str, typer.Option(help="Preset: captionbert-8192, mini or micro.")] = "mini",
+    student: Annotated[
+        str | None,
+        typer.Option(help="Preset: captionbert-8192, mini, micro, or static; default mini, or what --init is."),
+    ] = None,
+    init: Annotated[
+        str | None, typer.Option(help="Weights to start from: a teacher spec, a model's folder, a student's folder.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Blocks of --init that are kept: 0,2,5. All when left out.")
+    ] = None,
+    head: Annotated[str | None, typer.Option(help="mlp, linear or none (the mean of the token states).")] = None,
+    token_table: Annotated[
+        Path | None, typer.Option(help="Static student whose table the token embeddings start from.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Length in optimiser steps.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Length in passes over the corpus.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Length in wall-clock time.")] = None,
@@ -28,10 +41,18 @@ def command(
         typer.Option(help="tokenizer.json, its folder, packaged:NAME, a hub name, or 'train'; default bert-base's."),
     ] = None,
     vocab_size: Annotated[int, typer.Option(help="Vocabulary of a trained tokenizer.")] = 30_522,
-    objective: Annotated[str, typer.Option(help="composite, infonce, mimicry, consensus-mse, affinity or cosine.")] = (
-        "composite"
-    ),
+    objective: Annotated[
+        str, typer.Option(help="A composition (docs/objectives.md), or terms: infonce=1,mimicry=0.5.")
+    ] = "composite",
     precision: Annotated[str, typer.Option(help="fp32, bf16, or auto: the faster, measured.")] = "auto",
+    matryoshka: Annotated[str | None, typer.Option(help="Nested output widths trained together: 64,128.")] = None,
+    cache_rows: Annotated[
+        int | None, typer.Option(help="Gradient caching: rows with a graph at a time; a batch may then exceed memory.")
+    ] = None,
+    compile: Annotated[bool, typer.Option(help="Pass the student through torch.compile.")] = False,
+    sparse_embeddings: Annotated[
+        bool | None, typer.Option(help="Sparse gradients for the token table; default for static students.")
+    ] = None,
     column: Annotated[str | None, typer.Option(help="Column of the text; default 'text'.")] = None,
     where: Annotated[list[str] | None, typer.Option(help="Keep rows with COLUMN=VALUE; repeatable.")] = None,
     limit: Annotated[int | None, typer.Option(help="Use only so many rows.")] = None,
@@ -49,12 +70,15 @@ def command(
     from consilience.cli.corpus import parse_where
     from consilience.recipes.distill import distill
 
-    choices: dict[str, Any] = {"on_fault": on_fault, "precision": precision}  # the recipe checks them
+    choices: dict[str, Any] = {"on_fault": on_fault, "precision": precision, "head": head}  # the recipe checks them
     trained = distill(
         corpus,
         target=target,
         out=out,
         student=student,
+        init=init,
+        layers=_numbers(layers, "--layers"),
+        token_table=token_table,
         steps=steps,
         epochs=epochs,
         minutes=minutes,
@@ -65,6 +89,10 @@ def command(
         tokenizer=tokenizer,
         vocab_size=vocab_size,
         objective=objective,
+        matryoshka=_numbers(matryoshka, "--matryoshka") or (),
+        cache_rows=cache_rows,
+        compile=compile,
+        sparse_embeddings=sparse_embeddings,
         column=column,
         where=parse_where(where or []),
         limit=limit,
@@ -76,3 +104,15 @@ def command(
     )
     if json:
         sys.stdout.write(dumps(trained.manifest) + "\n")
+
+
+def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
+    """Parse ``0,2,5``."""
+    if text is None:
+        return None
+    from consilience.core.errors import InputError
+
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise InputError(f"distill: expected whole numbers separated by commas, got {option} {text!r}. Write 0,2,5")
+    return tuple(int(part) for part in parts)

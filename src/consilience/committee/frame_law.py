@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from consilience.committee.rotation import judge_rotation, solve_rotation
 from consilience.core.errors import FrameMismatchError
 from consilience.gauges.agreement import paired_cosine
-from consilience.objectives.composition import RELATIONAL
+from consilience.objectives.names import is_relational
 
 Family = Literal["anchored", "consensus", "relational"]
 
@@ -54,14 +54,15 @@ def student_frame(manifest: Mapping[str, Any]) -> StudentFrame:
     teacher = target.get("teacher") or {}
     consensus = teacher.get("backend") == "consensus"
     without_axes = bool((target.get("extra") or {}).get("without_axes"))
+    turned = str(manifest.get("frame", "")).startswith("principal:")
     name = "consensus" if consensus else str(teacher.get("name") or "teacher")
-    relational = objective in RELATIONAL
+    relational = is_relational(objective)
     return StudentFrame(
         family="relational" if relational else "consensus" if consensus else "anchored",
         objective=objective,
         target=f"{name} (GPA)" if without_axes else name,
         seed=int(training["seed"]),
-        frame_free=relational or without_axes,
+        frame_free=relational or without_axes or turned,
     )
 
 
@@ -72,7 +73,8 @@ def require_rotated(frame: StudentFrame, *, name: str, gauge: str) -> None:
         FrameMismatchError: names the gauge and the command that makes it readable.
     """
     if frame.frame_free:
-        why = "its objective compares similarities only" if frame.family == "relational" else "a GPA frame has no axes"
+        relational = frame.family == "relational"
+        why = "its objective compares similarities only" if relational else "its target's frame has axes of its own"
         raise FrameMismatchError(
             f"{name}: {gauge} is an absolute gauge, and this student's frame is nobody's ({why}): it would read a "
             "false floor. "

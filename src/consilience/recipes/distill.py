@@ -26,16 +26,20 @@ from consilience.core.hashing import content_id
 from consilience.core.progress import log
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
     from consilience.banks.reader import Bank
-    from consilience.corpora.text import Corpus, CorpusSpec
-    from consilience.students.presets import StudentConfig
+    from consilience.corpora.text import CorpusSpec
+    from consilience.recipes.initial_student import InitialStudent
+    from consilience.students.presets import HeadKind, StudentConfig
     from consilience.students.text import StudentEncoder
     from consilience.training.loop import TrainingSummary
+    from consilience.training.token_store import TokenStore
 
-DEFAULT_TOKENIZER = "packaged:all-MiniLM-L6-v2"  # bert-base-uncased's WordPiece, 30,522 tokens
 _READ_ROWS = 4096
+_HEAD_ROWS = 8192  # assumed: 20 rows and more a dimension of the token states
 _TOKENS = "tokens"
 
 
@@ -44,7 +48,11 @@ def distill(
     *,
     target: Bank | str | Path,
     out: str | Path,
-    student: str | StudentConfig = "mini",
+    student: str | StudentConfig | None = None,
+    init: str | Path | None = None,
+    layers: Sequence[int] | None = None,
+    head: HeadKind | None = None,
+    token_table: str | Path | None = None,
     steps: int | None = None,
     epochs: float | None = None,
     minutes: float | None = None,
@@ -56,6 +64,10 @@ def distill(
     vocab_size: int = 30_522,
     objective: str = "composite",
     precision: Literal["auto", "fp32", "bf16"] = "auto",
+    matryoshka: Sequence[int] = (),
+    cache_rows: int | None = None,
+    compile: bool = False,
+    sparse_embeddings: bool | None = None,
     column: str | None = None,
     where: Mapping[str, str] | None = None,
     limit: int | None = None,
@@ -74,7 +86,13 @@ def distill(
         corpus: a file, folder, data set, "-" for standard input, a spec, or the rows; the target's rows.
         target: the bank, or its folder, that the student learns to reproduce.
         out: the student's folder.
-        student: a preset ("captionbert-8192", "mini", "micro") or a shape.
+        student: a preset ("captionbert-8192", "mini", "micro"; "mini" when nothing is given), a shape, or "static": a
+            token table alone.
+        init: weights to start from: a teacher spec or a model's folder (depth pruning, see ``layers``), a student's
+            folder, or a static student's with ``student="static"``; random when not given.
+        layers: numbers of the blocks of ``init`` that are kept; all when not given.
+        head: "mlp", "linear" or "none" (the token states' mean is the embedding); the shape's when not given.
+        token_table: a static student whose table the token embeddings start from.
         steps: length in optimiser steps; exactly one of ``steps``, ``epochs``, ``minutes`` is given.
         epochs: length in passes over the corpus.
         minutes: length in wall-clock time, reading and tokenising included; turned into steps early on.
@@ -85,9 +103,15 @@ def distill(
         tokenizer: a tokenizer.json, its folder, "packaged:NAME", a hub name, or "train" for WordPiece of the corpus;
             bert-base-uncased's WordPiece when not given.
         vocab_size: of a trained tokenizer.
-        objective: name of the composition of loss terms.
+        objective: name of a composition of loss terms, or terms with weights, such as "infonce=1,mimicry=0.5".
         precision: "fp32", "bf16", or "auto": on a CPU the faster one, measured once a machine and kept; on a GPU bf16
             where it has it.
+        matryoshka: nested output widths trained together; targets are then turned into their principal axes, and the
+            student's frame is the turned one.
+        cache_rows: gradient caching: rows that are embedded with a graph at a time, so that a contrastive batch may be
+            larger than memory; its gradient is the whole batch's.
+        compile: pass the student through ``torch.compile``.
+        sparse_embeddings: sparse gradients and lazy Adam for the token table; by default for static students only.
         column: column of the text, where the corpus has columns.
         where: keep rows whose columns equal these values.
         limit: use only the first rows.
@@ -114,50 +138,73 @@ def distill(
     from consilience.core.seeds import seed_from_name
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import open_corpus
-    from consilience.objectives.composition import compose_objective
-    from consilience.students.presets import resolve_config
-    from consilience.students.text import build_student, load_student
+    from consilience.objectives.names import require_objective
+    from consilience.recipes.initial_student import STATIC, StartOptions, start_student
+    from consilience.students.text import load_student
     from consilience.students.tokenizer import pad_id, tokenizer_hash
+    from consilience.training.checkpoint import has_checkpoint
     from consilience.training.loop import train
+    from consilience.training.nested import check_widths
+    from consilience.training.optimizers import require_sparse_fit
     from consilience.training.processes import join_processes
     from consilience.training.settings import TrainingSettings
     from consilience.training.token_store import build_token_store
 
     folder = Path(out)
-    name, config = resolve_config(student)
-    compose_objective(objective)
+    bank = target if isinstance(target, Bank) else open_bank(target)
+    composition = require_objective(objective)
+    texts = open_corpus(
+        corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault, max_characters=max_characters
+    )
+    identity = fingerprint_corpus(texts)
+    _require_same_rows(bank, identity.fingerprint, identity.rows)
+    start = start_student(
+        StartOptions(
+            student=student,
+            init=init,
+            layers=layers,
+            head=head,
+            token_table=token_table,
+            tokenizer=tokenizer,
+            vocab_size=vocab_size,
+            dimensions=bank.dimensions,
+            seed=seed_from_name("student", seed),
+        ),
+        texts,
+    )
     settings = TrainingSettings(
         steps=steps,
         epochs=epochs,
         minutes=minutes,
         seed=seed,
         lr=lr,
-        batch_rows=config.batch_rows if batch_rows is None else batch_rows,
-        objective=objective,
+        batch_rows=start.batch_rows if batch_rows is None else batch_rows,
+        objective=composition.name,
         precision=precision,
+        matryoshka=check_widths(matryoshka, bank.dimensions) if matryoshka else (),
+        cache_rows=cache_rows,
+        compile=compile,
+        sparse_embeddings=start.name == STATIC if sparse_embeddings is None else sparse_embeddings,
         checkpoint_seconds=checkpoint_seconds,
     )
-    length = _length(config, max_length)
-    bank = target if isinstance(target, Bank) else open_bank(target)
-    texts = open_corpus(
-        corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault, max_characters=max_characters
-    )
-    identity = fingerprint_corpus(texts)
-    _require_same_rows(bank, identity.fingerprint, identity.rows)
-    words = _tokenizer(tokenizer or DEFAULT_TOKENIZER, texts, vocab_size)
+    if settings.sparse_embeddings:
+        require_sparse_fit(composition.optimizer)
+    length = _length(start, max_length)
+    words = start.tokenizer
     sha256 = tokenizer_hash(words)
     processes = join_processes()
     plan = {
         "kind": "student",
-        "preset": name,
-        "student": config.to_json(),
+        "preset": start.name,
+        "student": dict(start.config),
+        **start.origin,
         "corpus": identity.to_json(),
         "target": bank.id,
         "tokenizer": sha256,
         "max_length": length,
         "training": {**settings.identity(), "processes": processes.num_processes},
     }
-    require_apart(folder, bank.path, corpus, tokenizer)
+    require_apart(folder, bank.path, corpus, tokenizer, init, token_table)
     if is_finished(folder, kind="student", job=content_id(plan), overwrite=overwrite):
         log(f"{folder}: already done")
         return load_student(folder)
@@ -175,28 +222,61 @@ def distill(
             corpus_fingerprint=identity.fingerprint,
             rows=identity.rows,
         )
-    module = build_student(
-        config if name == "custom" else name,
-        vocab_size=words.get_vocab_size(),
-        dimensions=bank.dimensions,
-        seed=seed_from_name("student", seed),
-        pad=pad_id(words),
-    )
     board = folder.with_name(folder.name + ".tensorboard") if tensorboard else None
-    summary = train(module, store, bank, settings, work, began=began, tensorboard=board)
+    axes = _principal_axes(bank) if settings.matryoshka else None
+    if start.fits_head and not has_checkpoint(work):
+        _fit_head(start, store, bank, axes, seed=seed)
+    summary = train(start.module, store, bank, settings, work, axes=axes, began=began, tensorboard=board)
     if processes.is_main_process:
-        _write_student(folder, module.cpu(), words, plan, bank, summary, seconds=time.monotonic() - began)
+        _write_student(folder, start.module.cpu(), words, plan, bank, summary, axes, seconds=time.monotonic() - began)
     processes.wait_for_everyone()
     return load_student(folder)
 
 
-def _length(config: StudentConfig, max_length: int | None) -> int:
-    length = config.max_length if max_length is None else max_length
-    if not 3 <= length <= config.max_positions:
+def _length(start: InitialStudent, max_length: int | None) -> int:
+    length = start.max_length if max_length is None else max_length
+    longest = start.max_positions or length
+    if not 3 <= length <= longest:
         raise InputError(
-            f"distill: expected --max-length between 3 and the student's {config.max_positions} positions, got {length}"
+            f"distill: expected --max-length between 3 and the student's {longest} positions, got {length}"
         )
     return length
+
+
+def _fit_head(
+    start: InitialStudent, store: TokenStore, bank: Bank, axes: NDArray[np.float32] | None, *, seed: int
+) -> None:
+    """Set a new linear head on trained layers to the least-squares map onto the targets, from training rows only."""
+    import numpy as np
+
+    from consilience.frames.rows import normalise_rows
+    from consilience.students.initialise import fit_linear_head
+    from consilience.training.gauges import split_held_out
+
+    rows, _ = split_held_out(len(store), seed=seed)
+    rows = rows[:: max(len(rows) // _HEAD_ROWS, 1)][:_HEAD_ROWS]
+    targets = normalise_rows(np.asarray(bank[rows]), where=str(bank.path))
+    cosine = fit_linear_head(
+        start.module,
+        [np.asarray(store[int(row)], dtype=np.int64) for row in rows],
+        targets if axes is None else targets @ axes,
+        pad=store.pad,
+    )
+    log(f"distill: the head's least-squares start has target cosine {cosine:.4f} on {len(rows)} rows")
+
+
+def _principal_axes(bank: Bank) -> NDArray[np.float32]:
+    """Return the axes of all targets, from one streaming pass."""
+    import numpy as np
+
+    from consilience.frames.rows import normalise_rows
+    from consilience.training.nested import principal_axes
+
+    moment = np.zeros((bank.dimensions, bank.dimensions))
+    for _, rows in bank.iter_blocks(_READ_ROWS):
+        unit = normalise_rows(rows, where=str(bank.path))
+        moment += unit.T @ unit
+    return principal_axes(moment / bank.rows)
 
 
 def _require_same_rows(bank: Bank, fingerprint: str, rows: int) -> None:
@@ -213,29 +293,21 @@ def _require_same_rows(bank: Bank, fingerprint: str, rows: int) -> None:
         )
 
 
-def _tokenizer(source: str | Path, texts: Corpus, vocab_size: int) -> Tokenizer:
-    """Load the tokenizer, from the packaged teachers' files too, or train it on the corpus."""
-    from consilience.students.tokenizer import load_tokenizer, train_tokenizer
-
-    if source == "train":
-        return train_tokenizer(texts, vocab_size=vocab_size)
-    if str(source).startswith("packaged:"):
-        from consilience.teachers.packaged import packaged_files
-
-        files = packaged_files(str(source).removeprefix("packaged:"))
-        found = [path for file, path in sorted(files.items()) if Path(file).name == "tokenizer.json"]
-        if not found:
-            raise InputError(f"{source}: has no tokenizer.json. Choose another tokenizer")
-        return load_tokenizer(found[0])
-    return load_tokenizer(source)
-
-
 def _read_attempts(work: Path) -> list[dict[str, Any]]:
     return list(read_json(work / TIMING)["attempts"]) if (work / TIMING).is_file() else []
 
 
 def _write_attempts(work: Path, attempts: list[dict[str, Any]]) -> None:
     write_json(work / TIMING, {"attempts": attempts})
+
+
+def _frame(plan: Mapping[str, Any], bank: Bank, axes: NDArray[np.float32] | None) -> str:
+    """Return the id of a student's frame: its target's, the target's turned one, or nobody's."""
+    from consilience.objectives.names import require_objective
+
+    if require_objective(plan["training"]["objective"]).relational:
+        return f"free:{content_id(plan)}"  # it was never compared with its target's rows
+    return bank.frame if axes is None else f"principal:{content_id([bank.frame, axes.tobytes().hex()])}"
 
 
 def _write_student(
@@ -245,11 +317,11 @@ def _write_student(
     plan: Mapping[str, Any],
     bank: Bank,
     summary: TrainingSummary,
+    axes: NDArray[np.float32] | None,
     *,
     seconds: float,
 ) -> None:
     """Write the student's files beside the log, and the manifest; rename the folder."""
-    from consilience.objectives.composition import RELATIONAL
     from consilience.students.text import count_parameters, save_student_files
     from consilience.training.journal import FILE as LOG
 
@@ -270,13 +342,14 @@ def _write_student(
             "dimensions": bank.dimensions,
             "max_length": plan["max_length"],
             "tokenizer": plan["tokenizer"],
-            # A relational student was never compared with its target's rows: its frame is nobody's, not the target's.
-            "frame": f"free:{content_id(plan)}" if plan["training"]["objective"] in RELATIONAL else bank.frame,
+            "frame": _frame(plan, bank, axes),
+            **({} if axes is None else {"matryoshka": plan["training"]["matryoshka"]}),
             "target": {"bank": bank.id, "teacher": bank.teacher, "extra": bank.manifest.get("extra")},
             "corpus": plan["corpus"],
             "training": {
                 **plan["training"],
                 "precision": summary.precision,
+                "warmup_steps": summary.warmup_steps,
                 "steps_done": position.step,
                 "rows_seen": position.rows,
                 "tokens_seen": position.tokens,

@@ -44,8 +44,9 @@ def resolve_paths(parts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if evaluate.get("data"):
         evaluate["data"] = _absolute(evaluate["data"], folder)
     student = result.get("student") or {}
-    if student.get("tokenizer") and (folder / student["tokenizer"]).exists():
-        student["tokenizer"] = _absolute(student["tokenizer"], folder)
+    for key in ("tokenizer", "init", "token_table"):
+        if student.get(key) and (folder / student[key]).exists():
+            student[key] = _absolute(student[key], folder)
     for teacher in result.get("teachers", []):
         teacher["name"] = teacher["name"] or default_teacher_name(teacher["spec"])
         teacher["spec"] = _resolve_spec(teacher["spec"], folder)
@@ -191,6 +192,7 @@ def _align_faults(align: Mapping[str, Any], teachers: Sequence[Any] | None) -> l
 
 
 def _student_faults(student: Mapping[str, Any]) -> list[str]:
+    from consilience.recipes.initial_student import STATIC
     from consilience.students.presets import PRESETS, StudentConfig
 
     faults = []
@@ -198,13 +200,15 @@ def _student_faults(student: Mapping[str, Any]) -> list[str]:
     if student["preset"] is not None and student["shape"] is not None:
         faults.append("student: expected one of preset and shape, got both")
     if student["preset"] is not None:
-        faults += _choice("student.preset", student["preset"], list(PRESETS))
+        faults += _choice("student.preset", student["preset"], [*PRESETS, STATIC])
+    faults += _start_faults(student)
     try:
         if student["shape"] is not None:
             config = StudentConfig(**student["shape"])
     except ConsilienceError as error:
         faults.append(f"student.shape: {error}")
     length = student["max_length"]
+    config = None if student["init"] is not None else config  # the start brings its positions
     if length is not None and config is not None and not 3 <= length <= config.max_positions:
         faults.append(
             f"student.max_length: expected 3 to {config.max_positions}, the student's positions, got {length}"
@@ -212,8 +216,29 @@ def _student_faults(student: Mapping[str, Any]) -> list[str]:
     return faults + _tokenizer_faults(student["tokenizer"])
 
 
+def _start_faults(student: Mapping[str, Any]) -> list[str]:
+    """Find options of the start that exclude each other; what ``init`` names is looked at when it's read."""
+    from consilience.recipes.initial_student import STATIC
+
+    faults = []
+    static = student["preset"] == STATIC
+    sized = student["shape"] is not None or (student["preset"] is not None and not static)
+    if student["init"] is not None and sized:
+        faults.append("student.init: excludes preset and shape, since the start brings its own; leave one out")
+    if student["init"] is not None and student["tokenizer"] is not None:
+        faults.append("student.tokenizer: init brings its own; leave one out")
+    if student["layers"] is not None and (student["init"] is None or static):
+        faults.append("student.layers: picks layers of a transformer's init; give init or leave it out")
+    faults += [
+        f"student.{key}: a static student has none; leave it out"
+        for key in ("head", "token_table")
+        if static and student[key] is not None
+    ]
+    return faults
+
+
 def _tokenizer_faults(tokenizer: str | None) -> list[str]:
-    from consilience.recipes.distill import DEFAULT_TOKENIZER
+    from consilience.recipes.initial_student import DEFAULT_TOKENIZER
 
     backend, _, name = (tokenizer or DEFAULT_TOKENIZER).partition(":")
     if backend == "packaged":
@@ -229,6 +254,24 @@ def _tokenizer_faults(tokenizer: str | None) -> list[str]:
     return []
 
 
+def objective_faults(key: str, objective: str) -> list[str]:
+    """Return what is wrong with an objective: a name or terms with weights.
+
+    Args:
+        key: where the recipe has it.
+        objective: as written there.
+    """
+    from consilience.objectives.names import SHAPED, objective_names, require_objective
+
+    try:
+        require_objective(objective)
+    except ConsilienceError as error:
+        if "=" in objective:
+            return [f"{key}: {error}"]
+        return _choice(key, objective.removesuffix(SHAPED), objective_names())
+    return []
+
+
 def _train_faults(train: Mapping[str, Any]) -> list[str]:
     given = [key for key in BUDGETS if train[key] is not None]
     faults = []
@@ -236,9 +279,7 @@ def _train_faults(train: Mapping[str, Any]) -> list[str]:
         found = " and ".join(f"{key} = {train[key]}" for key in given) or "none"
         faults.append(f"train: expected exactly one budget of {', '.join(BUDGETS)}, got {found}")
     if train["objective"] is not None:
-        from consilience.objectives.composition import COMPOSITIONS
-
-        faults += _choice("train.objective", train["objective"], list(COMPOSITIONS))
+        faults += objective_faults("train.objective", train["objective"])
     return faults
 
 

@@ -82,10 +82,14 @@ class ShapePart(_Part):
 
 
 class StudentPart(_Part):
-    """``[student]``: its size, its tokenizer and the longest text it reads."""
+    """``[student]``: its size or the weights it starts from, its tokenizer and the longest text it reads."""
 
     preset: str | None = None
     shape: ShapePart | None = None
+    init: str | None = None
+    layers: list[Annotated[int, Field(ge=0)]] | None = None
+    head: Literal["mlp", "linear", "none"] | None = None
+    token_table: str | None = None
     tokenizer: str | None = None
     max_length: Count | None = None
 
@@ -100,6 +104,10 @@ class TrainPart(_Part):
     batch_rows: Annotated[int, Field(ge=2)] | None = None
     objective: str | None = None
     precision: Literal["auto", "fp32", "bf16"] | None = None
+    matryoshka: list[Count] | None = None
+    cache_rows: Count | None = None
+    compile: bool | None = None
+    sparse_embeddings: bool | None = None
     checkpoint_seconds: Positive | None = None
 
 

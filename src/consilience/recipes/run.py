@@ -186,7 +186,7 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
         lambda out: distill(
             **corpus_options(recipe, corpus),
             target=target.path,
-            student=shape or recipe.student.preset or "mini",
+            student=shape or recipe.student.preset,
             seed=recipe.seed,
             out=out,
             **options,
@@ -257,19 +257,21 @@ def _teacher_content(teacher: TeacherPart) -> dict[str, Any]:
 
 
 def _student_content(recipe: Recipe) -> dict[str, Any]:
-    """Return what a student is: its part of the recipe, a local tokenizer by its content."""
+    """Return what a student is: its part of the recipe, local files by their content."""
     from consilience.recipes.stages import path_content
 
-    part = recipe.student.model_dump()
-    path = recipe.student.tokenizer
-    return part if path is None or not Path(path).exists() else {**part, "tokenizer": path_content(Path(path))}
+    # Keys that came later are left out where they aren't set, so that older runs stay done.
+    first = ("preset", "shape", "tokenizer", "max_length")
+    part = {key: value for key, value in recipe.student.model_dump().items() if key in first or value is not None}
+    local = {key: part.get(key) for key in ("tokenizer", "init", "token_table")}
+    return part | {key: path_content(Path(path)) for key, path in local.items() if path and Path(path).exists()}
 
 
 def _corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
     """Fingerprint and report the corpus; a grammar corpus is written first."""
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import CorpusSpec, open_corpus
-    from consilience.recipes.distill import DEFAULT_TOKENIZER
+    from consilience.recipes.initial_student import DEFAULT_TOKENIZER
 
     options = recipe.corpus.model_dump(exclude={"grammar"})
     if recipe.corpus.grammar is not None:
@@ -289,7 +291,7 @@ def _make_corpus(recipe: Recipe, plan: dict[str, Any], out: Path) -> None:
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import CorpusSpec, open_corpus
     from consilience.recipes.corpus import token_counter
-    from consilience.recipes.distill import DEFAULT_TOKENIZER
+    from consilience.recipes.initial_student import DEFAULT_TOKENIZER
 
     work, _ = begin_artefact(out, plan)
     files = ["report.json"]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
 from consilience.core.errors import BankIntegrityError
 from consilience.core.files import atomic_write, read_json, storage_errors, sync_directory, write_json
 from consilience.core.hashing import file_sha256
+from consilience.training.optimizers import Optimizers
 
 KEEP = 2
 _FOLDER = "checkpoints"
 _STATE, _TENSORS = "state.json", "tensors.safetensors"
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,13 @@ class Position:
         return 1.0 - self.tokens / self.places if self.places else 0.0
 
 
-def save_checkpoint(work: Path, position: Position, module: nn.Module, optimizer: torch.optim.Optimizer) -> Path:
+def save_checkpoint(work: Path, position: Position, optimizers: Optimizers) -> Path:
     """Write a checkpoint and delete all but the last two.
 
     Args:
         work: the artefact's working folder.
         position: where the training stands.
-        module: the student; parameters that aren't trained are left out.
-        optimizer: Adam over the trained parameters.
+        optimizers: what is trained, and its moments.
 
     Raises:
         StorageError: the disk is full; older checkpoints are kept.
@@ -73,11 +72,10 @@ def save_checkpoint(work: Path, position: Position, module: nn.Module, optimizer
     tensors = {"random.cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         tensors["random.cuda"] = torch.cuda.get_rng_state()
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad:
-            tensors[f"weight.{name}"] = parameter.detach().cpu().contiguous()
-            for key, value in optimizer.state.get(parameter, {}).items():
-                tensors[f"{key}.{name}"] = value.detach().cpu().contiguous()
+    for name, parameter in optimizers.parameters.items():
+        tensors[f"weight.{name}"] = parameter.detach().cpu().contiguous()
+        for key, value in optimizers.state(name).items():
+            tensors[f"{key}.{name}"] = value.detach().cpu().contiguous()
     with atomic_write(temporary / _TENSORS) as stream:
         stream.write(save(tensors))
     write_json(temporary / _STATE, {"position": asdict(position), "sha256": file_sha256(temporary / _TENSORS)})
@@ -91,13 +89,12 @@ def save_checkpoint(work: Path, position: Position, module: nn.Module, optimizer
     return final
 
 
-def load_checkpoint(work: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> Position | None:
-    """Restore the latest checkpoint into a student and its optimiser.
+def load_checkpoint(work: Path, optimizers: Optimizers) -> Position | None:
+    """Restore the latest checkpoint into what is trained and its optimisers.
 
     Args:
         work: the artefact's working folder.
-        module: of the same shape.
-        optimizer: over its trained parameters.
+        optimizers: over parameters of the same names and shapes.
 
     Returns:
         Where the training stood, or None when there is no checkpoint.
@@ -119,19 +116,17 @@ def load_checkpoint(work: Path, module: nn.Module, optimizer: torch.optim.Optimi
     if torch.cuda.is_available() and "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"])
     with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:
-                parameter.copy_(tensors[f"weight.{name}"])
-                moments = _moments(tensors, name, parameter)
-                if moments:
-                    optimizer.state[parameter] = moments
+        for name, parameter in optimizers.parameters.items():
+            parameter.copy_(tensors[f"weight.{name}"])
+            moments = {key: tensors[f"{key}.{name}"] for key in _MOMENTS if f"{key}.{name}" in tensors}
+            if moments:
+                optimizers.restore(name, moments)
     return Position(**state["position"])
 
 
-def _moments(tensors: dict[str, torch.Tensor], name: str, parameter: nn.Parameter) -> dict[str, Any]:
-    """Return Adam's state of one parameter, on its device; the step count stays where fused Adam wants it."""
-    keys = ("step", "exp_avg", "exp_avg_sq")
-    return {key: tensors[f"{key}.{name}"].to(parameter.device) for key in keys if f"{key}.{name}" in tensors}
+def has_checkpoint(work: Path) -> bool:
+    """Return whether a training in this working folder has a checkpoint to continue from."""
+    return bool(_checkpoints(work))
 
 
 def _checkpoints(work: Path) -> list[Path]:

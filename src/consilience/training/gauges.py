@@ -75,3 +75,23 @@ def read_gauges(student: NDArray[np.floating], target: NDArray[np.floating], *, 
     }
     gauges.update({f"retrieval_at_1_of_{size}": score for size, score in curve.pairs()})
     return {name: round(float(value), 6) for name, value in gauges.items()}
+
+
+def prefix_cosines(
+    student: NDArray[np.floating], target: NDArray[np.floating], widths: tuple[int, ...]
+) -> dict[str, float]:
+    """Return the target cosine of nested prefixes, each renormalised.
+
+    Args:
+        student: rows (n, d), L2-normalised.
+        target: rows (n, d), L2-normalised.
+        widths: of the prefixes.
+
+    Source: Kusupati et al. 2022, arXiv:2205.13147.
+    """
+    gauges = {}
+    for width in widths:
+        s, t = (np.asarray(rows[:, :width], dtype=np.float64) for rows in (student, target))
+        lengths = np.linalg.norm(s, axis=1) * np.linalg.norm(t, axis=1)
+        gauges[f"target_cosine@{width}"] = round(float(((s * t).sum(axis=1) / lengths).mean()), 6)
+    return gauges

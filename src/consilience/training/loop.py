@@ -13,18 +13,23 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from numpy.typing import NDArray
+from torch import nn
 from torch.nn import functional
 
 from consilience.core.errors import ConsilienceError, InputError
 from consilience.core.hashing import content_id
 from consilience.core.progress import log, progress_bar
 from consilience.core.seeds import seed_from_name
-from consilience.objectives.composition import compose_objective
-from consilience.students.text import TextStudent, encode_ids
+from consilience.objectives.composition import Objective, compose_objective
+from consilience.objectives.names import require_objective
+from consilience.students.text import encode_ids
 from consilience.training.batching import BatchPlan, Rows
 from consilience.training.checkpoint import Position, load_checkpoint, save_checkpoint
-from consilience.training.gauges import SMALLEST_CORPUS, read_gauges, split_held_out
+from consilience.training.gauges import SMALLEST_CORPUS, prefix_cosines, read_gauges, split_held_out
+from consilience.training.gradients import GradientOfBatch
 from consilience.training.journal import TrainingLog
+from consilience.training.nested import NestedObjective, check_widths
+from consilience.training.optimizers import Optimizers, make_tables_sparse
 from consilience.training.precision import choose_precision
 from consilience.training.schedule import learning_rate
 from consilience.training.settings import WARMUP_STEPS, TrainingSettings
@@ -48,6 +53,7 @@ class TrainingSummary:
         gauges: the last reading.
         held_out_rows: rows that were only measured.
         precision: "fp32" or "bf16".
+        warmup_steps: steps of the learning rate's warm-up.
         rows_per_second: of this attempt, steps only; None when it did none.
         seconds: of this attempt.
     """
@@ -56,28 +62,32 @@ class TrainingSummary:
     gauges: dict[str, float]
     held_out_rows: int
     precision: str
+    warmup_steps: int
     rows_per_second: float | None
     seconds: float
 
 
 def train(
-    student: TextStudent,
+    student: nn.Module,
     store: TokenStore,
     targets: Bank,
     settings: TrainingSettings,
     work: Path,
     *,
+    axes: NDArray[np.float32] | None = None,
     began: float | None = None,
     tensorboard: Path | None = None,
 ) -> TrainingSummary:
     """Train a student in place on a bank of targets, continuing from the last checkpoint in ``work``.
 
     Args:
-        student: freshly built from the same seed each time; its weights are replaced by the checkpoint's.
+        student: of any kind, the same each time (a fresh one from the same seed); its weights are replaced by the
+            checkpoint's.
         store: the corpus's tokens.
         targets: one row a corpus row; normalised here.
         settings: length and optimiser.
         work: the artefact's working folder; log and checkpoints go there.
+        axes: (d, d) orthogonal, applied to the targets: the principal axes of a Matryoshka training.
         began: ``time.monotonic()`` at the start of the command, from which ``minutes`` count.
         tensorboard: folder for TensorBoard's event files.
 
@@ -96,7 +106,7 @@ def train(
     began = time.monotonic() if began is None else began
     # Dropout draws from torch's global state, which is seeded here; the caller's is as before afterwards.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        trainer = _Trainer(student, store, targets, settings, work, began)
+        trainer = _Trainer(student, store, targets, settings, work, axes, began)
         if not trainer.is_main:
             return trainer.run(None)
         with TrainingLog(work, keep_bytes=trainer.position.log_bytes, tensorboard=tensorboard) as journal:
@@ -108,18 +118,19 @@ class _Trainer:
 
     def __init__(
         self,
-        student: TextStudent,
+        student: nn.Module,
         store: TokenStore,
         targets: Bank,
         settings: TrainingSettings,
         work: Path,
+        axes: NDArray[np.float32] | None,
         began: float,
     ) -> None:
         self.settings, self.store, self.targets, self.work, self.began = settings, store, targets, work, began
-        self.objective = compose_objective(settings.objective)
         self.training_rows, self.held_out = split_held_out(len(store), seed=settings.seed)
         state = PartialState()
-        self.plan = BatchPlan(settings.batch_rows, settings.seed, multiple_of=int(state.num_processes))
+        self.plan = _batch_plan(settings, processes=int(state.num_processes))
+        tables = make_tables_sparse(student) if settings.sparse_embeddings else []
         with state.main_process_first():  # the others read its choice
             self.precision = choose_precision(
                 settings.precision, work, state.device, self._shape(student), partial(self._probe, student.train())
@@ -128,15 +139,26 @@ class _Trainer:
         self.is_main = bool(self.accelerator.is_main_process)
         self.processes, self.rank = int(self.accelerator.num_processes), int(self.accelerator.process_index)
         self.device = self.accelerator.device
+        self.axes = None if axes is None else torch.from_numpy(axes).to(self.device)
         self.student = student.to(self.device).train()
-        trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
-        fused = self.device.type in ("cpu", "cuda")
-        self.optimizer = torch.optim.Adam(trained, lr=settings.lr, weight_decay=0.0, fused=fused)
+        self.objective = _objective(settings, targets.dimensions).to(self.device)
+        trained = {name: value for name, value in student.named_parameters() if value.requires_grad}
+        scalars = {f"objective.{name}": value for name, value in self.objective.named_parameters()}
+        optimizer = require_objective(settings.objective).optimizer
+        self.optimizers = Optimizers({**trained, **scalars}, sparse=tables, settings=optimizer, lr=settings.lr)
         torch.manual_seed(seed_from_name(f"dropout/{self.rank}", settings.seed))
-        self.position = load_checkpoint(work, student, self.optimizer) or Position()
+        self.position = load_checkpoint(work, self.optimizers) or Position()
         self.rows_before = self.position.rows
-        self.module = self.accelerator.prepare_model(student) if self.processes > 1 else student
+        module = torch.compile(student, dynamic=True) if settings.compile else student
+        self.gradient = GradientOfBatch(
+            self.accelerator,
+            self.accelerator.prepare_model(module) if self.processes > 1 else module,
+            self.objective,
+            store,
+            cache_rows=settings.cache_rows,
+        )
         self.gauges: dict[str, float] = {}
+        self.asked_warmup = optimizer.warmup_steps
         self.warmup = WARMUP_STEPS
         self.gauge_seconds = self.step_seconds = 0.0
         self.saved = time.monotonic()
@@ -169,6 +191,7 @@ class _Trainer:
             gauges=self.gauges,
             held_out_rows=len(self.held_out),
             precision=self.precision,
+            warmup_steps=self.warmup,
             rows_per_second=self._rows_per_second(),
             seconds=time.monotonic() - started,
         )
@@ -224,16 +247,23 @@ class _Trainer:
     def _choose_warmup(self) -> None:
         """Shorten the warm-up of short trainings; that of ``minutes`` has begun before the length was known."""
         if self.settings.minutes is None and self.position.total is not None:
-            self.warmup = min(WARMUP_STEPS, self.position.total // 10)
+            if self.asked_warmup is None:
+                self.warmup = min(WARMUP_STEPS, self.position.total // 10)
+            else:  # the documents' 1,000 of 8,000 steps
+                self.warmup = min(self.asked_warmup, self.position.total // 8)
 
-    def _shape(self, student: TextStudent) -> dict[str, Any]:
+    def _shape(self, student: nn.Module) -> dict[str, Any]:
         """Return what a step's speed depends on besides the machine."""
         weights = [list(parameter.shape) for parameter in student.parameters() if parameter.requires_grad]
-        return {"weights": content_id(weights), "batch_rows": self.settings.batch_rows}
+        return {"weights": content_id(weights), "batch_rows": self._piece_rows()}
 
-    def _probe(self, student: TextStudent) -> None:
+    def _piece_rows(self) -> int:
+        """Return how many rows are embedded at a time."""
+        return min(self.settings.cache_rows or self.settings.batch_rows, self.settings.batch_rows)
+
+    def _probe(self, student: nn.Module) -> None:
         """Pass one typical batch forward and backward, for a measurement; the student stays as it is."""
-        rows = self.training_rows[: self.settings.batch_rows]
+        rows = self.training_rows[: self._piece_rows()]
         ordered = rows[np.argsort(self.store.lengths[rows], kind="stable")]
         ids, mask = self.store.gather(ordered[len(ordered) // 4 : -(len(ordered) // 4) or None])
         tensors = torch.from_numpy(ids), None if mask is None else torch.from_numpy(mask)
@@ -250,37 +280,32 @@ class _Trainer:
         self._choose_warmup()
         rows = self.batches[at.batch]
         lr = learning_rate(at.step, total=at.total, peak=self.settings.lr, warmup=self.warmup)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        ids, mask = self.store.gather(rows)
-        embedding = self._embed(ids, mask)
-        target = self._targets(rows)
+        self.optimizers.set_lr(lr)
         logged = at.step % self.settings.log_every == 0
-        loss, terms = self.objective(embedding, target, every_term=logged)
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise self._diverged(f"the loss became {value}", at.step)
-        # Every process has the loss of the whole batch but the gradient of its own rows; DDP averages them.
-        self.accelerator.backward(loss * self.processes if self.processes > 1 else loss)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.gradient(rows, self._targets(rows), every_term=logged)
+        if not math.isfinite(loss.value):
+            raise self._diverged(f"the loss became {loss.value}", at.step)
+        self.optimizers.step()
+        self.optimizers.zero_grad()
         self.position = at = replace(
             at,
             step=at.step + 1,
             batch=at.batch + 1,
             rows=at.rows + len(rows),
-            tokens=at.tokens + (ids.size if mask is None else int(mask.sum())),
-            places=at.places + ids.size,
+            tokens=at.tokens + loss.tokens,
+            places=at.places + loss.places,
         )
         if logged:
-            entry = {"step": at.step, "rows": at.rows, "epoch": at.epoch, "lr": lr, "loss": value}
-            numbers = {name: float(term) for name, term in terms.items()}
-            self._write(journal, {**entry, "padding": round(at.padding, 6), "terms": numbers})
+            entry = {"step": at.step, "rows": at.rows, "epoch": at.epoch, "lr": lr, "loss": loss.value}
+            numbers = {name: float(term) for name, term in loss.terms.items()}
+            learned = {name: float(value.detach()) for name, value in self.objective.named_parameters()}
+            more = {"learned": learned} if learned else {}
+            self._write(journal, {**entry, "padding": round(at.padding, 6), "terms": numbers, **more})
         if at.batch == len(self.batches):
             self.position = replace(at, epoch=at.epoch + 1, batch=0)
             self.batches = self._batches_of(at.epoch + 1)
         self.step_seconds += time.monotonic() - began
-        return value
+        return loss.value
 
     def _diverged(self, what: str, step: int) -> DivergedError:
         return DivergedError(
@@ -288,23 +313,10 @@ class _Trainer:
             "again with a lower --lr and --overwrite"
         )
 
-    def _embed(self, ids: NDArray[np.int64], mask: NDArray[np.int64] | None) -> torch.Tensor:
-        """Embed a batch: the own share of the rows with gradient, the other processes' without."""
-        own = slice(self.rank, None, self.processes)
-        here = torch.from_numpy(np.ascontiguousarray(ids[own])).to(self.device)
-        mask_here = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask[own])).to(self.device)
-        with self.accelerator.autocast():
-            embedding: torch.Tensor = self.module(here, mask_here).embedding
-        if self.processes == 1:
-            return embedding
-        shares = list(self.accelerator.gather(embedding.detach()).split(len(embedding)))
-        shares[self.rank] = embedding
-        # Row i is in process i mod n: interleave the shares again.
-        return torch.stack(shares, dim=1).reshape(-1, embedding.shape[1])
-
     def _targets(self, rows: Rows) -> torch.Tensor:
         target = torch.from_numpy(np.asarray(self.targets[rows], dtype=np.float32)).to(self.device)
-        return functional.normalize(target, dim=-1)
+        target = functional.normalize(target, dim=-1)
+        return target if self.axes is None else target @ self.axes
 
     def _read_gauges(self, journal: TrainingLog | None) -> None:
         began = time.monotonic()
@@ -318,6 +330,7 @@ class _Trainer:
                 raise self._diverged("the embeddings of held-out rows aren't finite", self.position.step)
             targets = self._targets(self.held_out).cpu().numpy()
             self.gauges = read_gauges(embeddings, targets, seed=self.settings.seed)
+            self.gauges |= prefix_cosines(embeddings, targets, self.settings.matryoshka)
             self._write(journal, {"step": self.position.step, "rows": self.position.rows, "gauges": self.gauges})
         self.accelerator.wait_for_everyone()
         self.gauge_seconds = time.monotonic() - began
@@ -326,7 +339,7 @@ class _Trainer:
         # Each process reads its own clock, so no process may wait for another here; only the main one writes.
         if journal is not None:
             self.position = replace(self.position, log_bytes=journal.sync())
-            save_checkpoint(self.work, self.position, self.student, self.optimizer)
+            save_checkpoint(self.work, self.position, self.optimizers)
         self.saved = time.monotonic()
 
     def _write(self, journal: TrainingLog | None, entry: dict[str, Any]) -> None:
@@ -342,6 +355,24 @@ class _Trainer:
         cosine = self.gauges.get("target_cosine", float("nan"))
         rank = self.gauges.get("effective_rank", float("nan"))
         return f"loss {loss:.3f}  target cosine {cosine:.3f}  rank {rank:.1f}  {speed:.0f} rows/s"
+
+
+def _batch_plan(settings: TrainingSettings, *, processes: int) -> BatchPlan:
+    """Return how epochs are cut: gradient caching sorts the pieces of a batch by length, so its batches may mix."""
+    cached = settings.cache_rows is not None and settings.cache_rows < settings.batch_rows
+    mega = 1 if cached else BatchPlan.mega_batches
+    return BatchPlan(settings.batch_rows, settings.seed, mega_batches=mega, multiple_of=processes)
+
+
+def _objective(settings: TrainingSettings, dimensions: int) -> nn.Module:
+    """Return the composition, nested over widths where that's asked for."""
+
+    def make(width: int) -> Objective:
+        return compose_objective(settings.objective, dimensions=width, seed=settings.seed)
+
+    if not settings.matryoshka:
+        return make(dimensions)
+    return NestedObjective(make, check_widths(settings.matryoshka, dimensions))
 
 
 def _accelerator(precision: str) -> Any:  # noqa: ANN401 - accelerate is untyped

@@ -25,6 +25,10 @@ class TrainingSettings:
         batch_rows: rows of a batch of average length.
         objective: name of the composition.
         precision: "fp32", "bf16" (autocast), or "auto".
+        matryoshka: nested output widths trained together; none for the whole width alone.
+        cache_rows: gradient caching: rows a process embeds with a graph at a time; None embeds a batch in one piece.
+        compile: pass the student through ``torch.compile``.
+        sparse_embeddings: sparse gradients and lazy Adam for the token table.
         gauge_readings: how often the held-out rows are measured, besides before the first step.
         log_every: steps between two lines of the log.
         checkpoint_seconds: wall-clock time between two checkpoints.
@@ -38,6 +42,10 @@ class TrainingSettings:
     batch_rows: int = 256
     objective: str = "composite"
     precision: Precision = "auto"
+    matryoshka: tuple[int, ...] = ()
+    cache_rows: int | None = None
+    compile: bool = False
+    sparse_embeddings: bool = False
     gauge_readings: int = 12
     log_every: int = 10
     checkpoint_seconds: float = 120.0
@@ -56,9 +64,14 @@ class TrainingSettings:
             raise InputError(f"distill: expected batches of at least 2 rows, got {self.batch_rows}. Raise --batch-rows")
         if self.precision not in ("auto", "fp32", "bf16"):
             raise InputError(f"distill: expected precision auto, fp32 or bf16, got {self.precision!r}. Choose one")
+        if self.cache_rows is not None and self.cache_rows < 1:
+            raise InputError(f"distill: expected --cache-rows of at least 1, got {self.cache_rows}. Raise it")
         if not self.checkpoint_seconds > 0:
             raise InputError(f"distill: expected --checkpoint-seconds above 0, got {self.checkpoint_seconds}. Raise it")
 
     def identity(self) -> dict[str, Any]:
-        """Return the fields that the finished student depends on."""
-        return {key: value for key, value in asdict(self).items() if key != "checkpoint_seconds"}
+        """Return the fields that the finished student depends on; options that came later only where they're set."""
+        later = {"matryoshka": (), "cache_rows": None, "compile": False, "sparse_embeddings": False}
+        fields = {key: value for key, value in asdict(self).items() if key != "checkpoint_seconds"}
+        kept = {key: value for key, value in fields.items() if key not in later or value != later[key]}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}

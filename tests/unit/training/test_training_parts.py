@@ -13,6 +13,7 @@ from consilience.students.tokenizer import pad_id, train_tokenizer
 from consilience.training.checkpoint import Position, load_checkpoint, save_checkpoint
 from consilience.training.gauges import frame_gap, read_gauges, split_held_out
 from consilience.training.journal import TrainingLog
+from consilience.training.optimizers import Optimizers
 from consilience.training.schedule import learning_rate
 from consilience.training.settings import TrainingSettings
 from consilience.training.time_budget import TimeBudget
@@ -86,7 +87,7 @@ def test_schedule_by_hand():
 def trained(seed, steps):
     torch.manual_seed(seed)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
-    optimizer = torch.optim.Adam(module.parameters(), lr=0.1, fused=True)
+    optimizer = Optimizers(dict(module.named_parameters()), lr=0.1)
     return module, optimizer, [torch.randn(5, 3) for _ in range(steps)]
 
 
@@ -100,10 +101,10 @@ def advance(module, optimizer, batches):
 def test_checkpoint_continues_bit_for_bit(tmp_path):
     module, optimizer, batches = trained(0, 6)
     advance(module, optimizer, batches[:3])
-    save_checkpoint(tmp_path, Position(step=3, total=6, rows=15), module, optimizer)
+    save_checkpoint(tmp_path, Position(step=3, total=6, rows=15), optimizer)
     advance(module, optimizer, batches[3:])
     other, other_optimizer, _ = trained(1, 0)
-    assert load_checkpoint(tmp_path, other, other_optimizer) == Position(step=3, total=6, rows=15)
+    assert load_checkpoint(tmp_path, other_optimizer) == Position(step=3, total=6, rows=15)
     advance(other, other_optimizer, batches[3:])
     for ours, theirs in zip(module.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
@@ -113,20 +114,20 @@ def test_two_checkpoints_are_kept_and_half_written_ones_ignored(tmp_path):
     module, optimizer, batches = trained(0, 1)
     advance(module, optimizer, batches)
     for step in range(1, 5):
-        save_checkpoint(tmp_path, Position(step=step), module, optimizer)
+        save_checkpoint(tmp_path, Position(step=step), optimizer)
     (tmp_path / "checkpoints" / ".step-000000009.tmp").mkdir()
     assert [p.name for p in sorted((tmp_path / "checkpoints").glob("step-*"))] == ["step-000000003", "step-000000004"]
-    assert load_checkpoint(tmp_path, module, optimizer).step == 4
+    assert load_checkpoint(tmp_path, optimizer).step == 4
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):
-    module, optimizer, _ = trained(0, 0)
-    path = save_checkpoint(tmp_path, Position(step=1), module, optimizer) / "tensors.safetensors"
+    _, optimizer, _ = trained(0, 0)
+    path = save_checkpoint(tmp_path, Position(step=1), optimizer) / "tensors.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(BankIntegrityError, match="damaged"):
-        load_checkpoint(tmp_path, module, optimizer)
+        load_checkpoint(tmp_path, optimizer)
 
 
 def planted(rows=600, d=8):
@@ -199,8 +200,8 @@ def test_a_disk_that_is_full_when_the_log_closes_is_a_storage_error(tmp_path):
 
 def test_what_a_killed_save_left_is_removed_by_the_next(tmp_path):
     module = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.Adam(module.parameters())
+    optimizer = Optimizers(dict(module.named_parameters()))
     left = tmp_path / "checkpoints" / ".step-000000003.tmp"
     left.mkdir(parents=True)
-    save_checkpoint(tmp_path, Position(step=4, total=9), module, optimizer)
+    save_checkpoint(tmp_path, Position(step=4, total=9), optimizer)
     assert [path.name for path in left.parent.iterdir()] == ["step-000000004"]

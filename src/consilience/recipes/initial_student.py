@@ -1,0 +1,244 @@
+"""What a training starts from: random weights, a teacher's layers, a student, a static table; and its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.core.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import nn
+
+    from consilience.corpora.text import Corpus
+    from consilience.students.presets import HeadKind, StudentConfig
+
+DEFAULT_TOKENIZER = "packaged:all-MiniLM-L6-v2"  # bert-base-uncased's WordPiece, 30,522 tokens
+STATIC = "static"
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """How a person describes the start.
+
+    Attributes:
+        student: a preset, a shape, "static", or None: "mini", or what ``init`` brings.
+        init: a teacher spec, a model's folder or a student's, whose weights are the start; None for random ones.
+        layers: blocks of ``init`` that are kept; all when None.
+        head: "mlp", "linear" or "none"; the shape's when None.
+        token_table: a static student whose table becomes the token table.
+        tokenizer: as in :func:`consilience.recipes.distill.distill`.
+        vocab_size: of a trained tokenizer.
+        dimensions: width of the embedding.
+        seed: of random weights.
+    """
+
+    student: str | StudentConfig | None
+    init: str | Path | None
+    layers: Sequence[int] | None
+    head: HeadKind | None
+    token_table: str | Path | None
+    tokenizer: str | Path | None
+    vocab_size: int
+    dimensions: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class InitialStudent:
+    """A student before its training.
+
+    Attributes:
+        module: its weights.
+        tokenizer: its tokenizer.
+        name: the preset's name, "custom", "static", or "warm".
+        config: its shape, as the manifest keeps it.
+        batch_rows: rows of a batch unless the person says otherwise.
+        max_length: tokens of a text unless the person says otherwise.
+        max_positions: the longest text it can read at all; None without a limit.
+        origin: what the start depends on beside the shape, for the job's plan; empty for random weights.
+        fits_head: a new linear head on trained layers, which is to be set to the least-squares map onto the targets.
+    """
+
+    module: nn.Module
+    tokenizer: Tokenizer
+    name: str
+    config: Mapping[str, Any]
+    batch_rows: int
+    max_length: int
+    max_positions: int | None
+    origin: Mapping[str, Any]
+    fits_head: bool = False
+
+
+def start_student(options: StartOptions, texts: Corpus) -> InitialStudent:
+    """Make the student that a training starts from; the same options, the same weights.
+
+    Args:
+        options: what to start from.
+        texts: the corpus, which a tokenizer may be trained on.
+
+    Raises:
+        InputError: options that exclude each other, or a source that can't be a start.
+    """
+    if options.student == STATIC:
+        return _static(options, texts)
+    if options.init is not None:
+        return _warm(options)
+    return _random(options, texts)
+
+
+def _random(options: StartOptions, texts: Corpus) -> InitialStudent:
+    from dataclasses import replace
+
+    from consilience.students.presets import resolve_config
+    from consilience.students.text import build_student
+    from consilience.students.tokenizer import pad_id
+
+    if options.layers is not None:
+        raise InputError("distill: --layers picks layers of --init, and there is none. Give --init or leave it out")
+    name, config = resolve_config(options.student or "mini")
+    if options.head is not None and options.head != config.head:
+        name, config = "custom", replace(config, head=options.head)
+    words = read_tokenizer(options.tokenizer or DEFAULT_TOKENIZER, texts, options.vocab_size)
+    module = build_student(
+        config if name == "custom" else name,
+        vocab_size=words.get_vocab_size(),
+        dimensions=options.dimensions,
+        seed=options.seed,
+        pad=pad_id(words),
+    )
+    origin = _set_table(module, words, options)
+    return InitialStudent(
+        module, words, name, config.to_json(), config.batch_rows, config.max_length, config.max_positions, origin
+    )
+
+
+def _warm(options: StartOptions) -> InitialStudent:
+    from consilience.recipes.warm_start import warm_start
+
+    if options.student is not None:
+        raise InputError(
+            f"distill: --student {options.student} and --init exclude each other: the start brings its shape. "
+            "Leave one out"
+        )
+    if options.tokenizer is not None:
+        raise InputError("distill: --tokenizer and --init exclude each other: the start brings its own. Leave one out")
+    source = options.init or ""
+    module, words, config = warm_start(
+        source,
+        layers=options.layers,
+        dimensions=options.dimensions,
+        head=options.head or _usual_head(source, options.dimensions),
+        seed=options.seed,
+    )
+    origin = {"init": weights_id(module), **_set_table(module, words, options)}
+    return InitialStudent(
+        module,
+        words,
+        "warm",
+        config.to_json(),
+        config.batch_rows,
+        config.max_length,
+        config.max_positions,
+        origin,
+        fits_head=config.head == "linear" and not _is_student(source),
+    )
+
+
+def _usual_head(source: str | Path, dimensions: int) -> HeadKind:
+    """Return a student's own kind of head; for a foreign model none where the widths agree, which keeps its vectors."""
+    from consilience.core.artefacts import MANIFEST
+    from consilience.core.files import read_json
+    from consilience.recipes.warm_start import locate_start
+
+    folder = locate_start(source)
+    if _is_student(folder):
+        kind: HeadKind = read_json(folder / MANIFEST).get("config", {}).get("head", "mlp")
+        return kind
+    settings = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    return "none" if dimensions in (settings.get("hidden_size"), settings.get("dim")) else "linear"
+
+
+def _is_student(source: str | Path) -> bool:
+    """Return whether a start is a folder of ours with a student in it; an exported folder is a foreign model."""
+    from consilience.core.artefacts import MANIFEST
+
+    return (Path(source) / MANIFEST).is_file() and not (Path(source) / "modules.json").is_file()
+
+
+def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
+    from consilience.students.static import StaticStudent, build_static, load_table
+
+    unfit = {"--layers": options.layers, "--head": options.head, "--token-table": options.token_table}
+    given = [name for name, value in unfit.items() if value is not None]
+    if given:
+        raise InputError(f"distill: a static student has no {' and '.join(given)}. Leave it out")
+    module: nn.Module
+    if options.init is None:
+        words = read_tokenizer(options.tokenizer or DEFAULT_TOKENIZER, texts, options.vocab_size)
+        module, origin = build_static(words.get_vocab_size(), options.dimensions, seed=options.seed), {}
+    else:
+        table, words = load_table(options.init)
+        if table.shape[1] != options.dimensions:
+            raise InputError(
+                f"{options.init}: a static student of {table.shape[1]} dimensions, the target has "
+                f"{options.dimensions}. Make one of the target's frame: consilience static --dimensions "
+                f"{options.dimensions}"
+            )
+        module = StaticStudent(table)
+        origin = {"init": weights_id(module)}
+    config = {"architecture": STATIC, "vocab_size": words.get_vocab_size(), "dimensions": options.dimensions}
+    return InitialStudent(module, words, STATIC, config, 256, 512, None, origin)
+
+
+def _set_table(module: nn.Module, words: Tokenizer, options: StartOptions) -> dict[str, Any]:
+    """Replace the token table by a static student's, and return what that depends on."""
+    if options.token_table is None:
+        return {}
+    from consilience.students.initialise import set_token_table
+    from consilience.students.static import load_table
+
+    table, theirs = load_table(options.token_table)
+    set_token_table(module, table, theirs, words)
+    return {"token_table": weights_id(module)}
+
+
+def weights_id(module: nn.Module) -> str:
+    """Return a hash over a module's weights: what a start is, wherever it was read from."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def read_tokenizer(source: str | Path, texts: Corpus, vocab_size: int) -> Tokenizer:
+    """Load a tokenizer, from the packaged teachers' files too, or train it on the corpus.
+
+    Args:
+        source: a tokenizer.json, its folder, "packaged:NAME", a hub name, or "train".
+        texts: what "train" reads.
+        vocab_size: of a trained one.
+
+    Raises:
+        InputError: there is none.
+    """
+    from consilience.students.tokenizer import load_tokenizer, train_tokenizer
+
+    if source == "train":
+        return train_tokenizer(texts, vocab_size=vocab_size)
+    if str(source).startswith("packaged:"):
+        from consilience.teachers.packaged import packaged_files
+
+        files = packaged_files(str(source).removeprefix("packaged:"))
+        found = [path for file, path in sorted(files.items()) if Path(file).name == "tokenizer.json"]
+        if not found:
+            raise InputError(f"{source}: has no tokenizer.json. Choose another tokenizer")
+        return load_tokenizer(found[0])
+    return load_tokenizer(source)
