@@ -28,6 +28,8 @@ from consilience.students.tokenizer import load_tokenizer, pad_id, tokenizer_set
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from consilience.students.static import StaticStudent
+
 BATCH_TOKENS = 8192  # measured: larger batches don't encode faster on a CPU
 _HEAD_FILE = "head.safetensors"
 
@@ -193,7 +195,9 @@ def _require_count(
         )
 
 
-def save_student_files(student: TextStudent, tokenizer: Tokenizer, folder: Path, *, max_length: int) -> list[str]:
+def save_student_files(
+    student: TextStudent | StaticStudent, tokenizer: Tokenizer, folder: Path, *, max_length: int
+) -> list[str]:
     """Write a student's files into a folder: config, weights, head where it has weights, tokenizer.
 
     The backbone's two files load with ``transformers.AutoModel``. The kind of the head isn't in them: the manifest's
@@ -210,6 +214,10 @@ def save_student_files(student: TextStudent, tokenizer: Tokenizer, folder: Path,
     """
     from safetensors.torch import save
 
+    from consilience.students.static import StaticStudent, save_static_files
+
+    if isinstance(student, StaticStudent):
+        return save_static_files(student, tokenizer, folder, max_length=max_length)
     # Without class and type AutoModel wouldn't know what to build; with a pooler it would invent random weights.
     write_json(folder / "config.json", backbone_settings(student.backbone))
     written = []
@@ -237,7 +245,13 @@ class StudentEncoder:
     """
 
     def __init__(
-        self, module: TextStudent, tokenizer: Tokenizer, *, name: str, max_length: int, manifest: dict[str, Any]
+        self,
+        module: TextStudent | StaticStudent,
+        tokenizer: Tokenizer,
+        *,
+        name: str,
+        max_length: int,
+        manifest: dict[str, Any],
     ) -> None:
         self.module = module.eval()
         self.tokenizer = tokenizer
@@ -291,7 +305,11 @@ class StudentEncoder:
 
 @torch.inference_mode()
 def encode_ids(
-    student: TextStudent, ids: Sequence[NDArray[np.integer]], *, pad: int, batch_tokens: int = BATCH_TOKENS
+    student: TextStudent | StaticStudent,
+    ids: Sequence[NDArray[np.integer]],
+    *,
+    pad: int,
+    batch_tokens: int = BATCH_TOKENS,
 ) -> NDArray[np.float32]:
     """Embed rows of token ids with a student, sorted by length and cut by a token budget.
 
@@ -350,8 +368,12 @@ def load_student(path: str | Path, *, verify: bool = True) -> StudentEncoder:
     """
     from safetensors.torch import load_file
 
+    from consilience.students.static import is_static, load_static
+
     folder = Path(path)
     manifest = verify_artefact(folder, "student") if verify else read_manifest(folder, "student")
+    if is_static(manifest):
+        return load_static(folder, manifest)
     kind: HeadKind = manifest.get("config", {}).get("head", "mlp")
     with torch.random.fork_rng(devices=[]):
         backbone = make_backbone(read_json(folder / "config.json"), where=str(path))
