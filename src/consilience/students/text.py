@@ -253,7 +253,7 @@ class StudentEncoder:
         max_length: int,
         manifest: dict[str, Any],
     ) -> None:
-        self.module = module.eval()
+        self.module: Any = module.eval()  # one of two classes: callers know which, or use what both have
         self.tokenizer = tokenizer
         self.name = name
         self.max_length = max_length
@@ -266,7 +266,7 @@ class StudentEncoder:
     @property
     def dimensions(self) -> int:
         """Width of the vectors."""
-        return self.module.dimensions
+        return int(self.module.dimensions)
 
     @property
     def parameters(self) -> int:
@@ -305,16 +305,12 @@ class StudentEncoder:
 
 @torch.inference_mode()
 def encode_ids(
-    student: TextStudent | StaticStudent,
-    ids: Sequence[NDArray[np.integer]],
-    *,
-    pad: int,
-    batch_tokens: int = BATCH_TOKENS,
+    student: nn.Module, ids: Sequence[NDArray[np.integer]], *, pad: int, batch_tokens: int = BATCH_TOKENS
 ) -> NDArray[np.float32]:
     """Embed rows of token ids with a student, sorted by length and cut by a token budget.
 
     Args:
-        student: in evaluation mode, on any device.
+        student: a student of any kind in evaluation mode, on any device.
         ids: one array a row, special tokens included.
         pad: id of the padding token.
         batch_tokens: tokens a batch, padding included.
@@ -322,7 +318,7 @@ def encode_ids(
     Returns:
         Rows (n, d), float32, L2-normalised, in the order given.
     """
-    embeddings = np.empty((len(ids), student.dimensions), dtype=np.float32)
+    embeddings = np.empty((len(ids), int(student.dimensions)), dtype=np.float32)  # type: ignore[arg-type]
     lengths = np.array([len(row) for row in ids], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
     device = next(student.parameters()).device
