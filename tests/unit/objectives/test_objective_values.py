@@ -63,7 +63,7 @@ def test_affinity_by_hand_and_under_rotation():
 
 @pytest.mark.parametrize("name", sorted(TERMS))
 def test_gradients_match_finite_differences(name):
-    s, t = unit_rows(4, 3, 6).requires_grad_(), unit_rows(4, 3, 7)
+    s, t = unit_rows(6, 5, 6).requires_grad_(), unit_rows(6, 5, 7)
     assert torch.autograd.gradcheck(lambda x: TERMS[name](x, t), (s,))
 
 
@@ -76,10 +76,10 @@ def test_composite_is_infonce_plus_mimicry():
 
 
 def test_terms_of_weight_zero_are_logged_and_change_no_gradient():
-    t = unit_rows(5, 3, 9)
+    t = unit_rows(6, 5, 9)
     gradients = []
     for every_term in (False, True):
-        s = unit_rows(5, 3, 8).requires_grad_()
+        s = unit_rows(6, 5, 8).requires_grad_()
         total, terms = compose_objective("mimicry")(s, t, every_term=every_term)
         total.backward()
         gradients.append(s.grad)
@@ -89,8 +89,9 @@ def test_terms_of_weight_zero_are_logged_and_change_no_gradient():
 
 
 def test_every_composition_names_known_terms():
-    for name, weights in COMPOSITIONS.items():
-        assert set(weights) <= set(TERMS), name
+    for name, composition in COMPOSITIONS.items():
+        assert name == composition.name
+        assert set(composition.weights) <= set(TERMS), name
 
 
 def test_refusals():
