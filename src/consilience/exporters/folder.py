@@ -23,12 +23,16 @@ from consilience.core.errors import InputError
 from consilience.core.files import atomic_write
 from consilience.core.hashing import content_id
 from consilience.core.progress import log
+from consilience.exporters.card_usage import usage_sections
 from consilience.exporters.huggingface import write_backbone, write_tokenizer
+from consilience.exporters.int8 import INT8_FILE, write_int8
 from consilience.exporters.model_card import render_card
-from consilience.exporters.onnx import write_onnx
+from consilience.exporters.onnx import ONNX_FILE, write_onnx
 from consilience.exporters.parity import check_parity
 from consilience.exporters.sentence_transformers import write_modules
-from consilience.exporters.student_parts import StudentParts, student_parts
+from consilience.exporters.static_folder import StaticParts, static_parts, static_usage, write_static_forms
+from consilience.exporters.student_parts import StudentParts, student_parts, trained_widths
+from consilience.students.static import is_static
 from consilience.students.tokenizer import pad_id
 
 if TYPE_CHECKING:
@@ -46,6 +50,8 @@ def export_student(
     results: Mapping[str, Any] | None = None,
     teachers: Mapping[str, str | None] | None = None,
     rotation: Rotation | None = None,
+    quantize: str | None = None,
+    truncate_dim: int | None = None,
     command: str = "consilience export",
     title: str | None = None,
     overwrite: bool = False,
@@ -59,6 +65,8 @@ def export_student(
         results: what ``consilience evaluate --json`` printed, for the card.
         teachers: licence (None: unknown) by teacher; by default those that the student's manifest names.
         rotation: out of the student's frame into the one that serves; becomes one Dense layer without bias.
+        quantize: "int8" adds ``onnx/model_int8.onnx``.
+        truncate_dim: leading dimensions to keep, of a student that was trained at that width too.
         command: for the card.
         title: heading of the card; by default the folder's name.
         overwrite: replace an existing folder.
@@ -69,15 +77,21 @@ def export_student(
 
     Raises:
         FrameMismatchError: the rotation was fitted for another frame.
-        InputError: an unknown format, or a head that stock modules can't express.
-        ParityError: a form differs from the student by more than 1e-4; nothing is left at ``out``.
+        InputError: an unknown format, a head that stock modules can't express, or a width it wasn't trained at.
+        ParityError: a form differs from the student by more than 1e-4, or int8 by more than rounding explains; nothing
+            is left at ``out``.
         ResumeError: ``out`` exists.
         MissingExtraError: a library of a format isn't installed.
     """
-    chosen = _check_formats(formats)
+    chosen = _check_formats(formats, quantize)
     if rotation is not None:
         require_frame(rotation, student.manifest.get("frame"), what=student.name)
-    parts = student_parts(student, None if rotation is None else rotation.matrix)
+    matrix = None if rotation is None else rotation.matrix
+    parts: StudentParts | StaticParts
+    if is_static(student.manifest):
+        parts = static_parts(student, matrix, truncate_dim)
+    else:
+        parts = student_parts(student, matrix, truncate_dim)
     if teachers is None:
         teachers = find_teachers(student.manifest)
     plan = {
@@ -85,6 +99,8 @@ def export_student(
         "formats": list(chosen),
         "card": content_id([title or out.name, command, dict(teachers), results]),
         **({} if rotation is None else {"rotation": rotation.id}),
+        **({} if quantize is None else {"quantize": quantize}),
+        **({} if truncate_dim is None else {"truncate_dim": truncate_dim}),
     }
     if is_finished(out, kind="export", job=content_id(plan), overwrite=overwrite):
         log(f"{out}: already done")
@@ -94,7 +110,8 @@ def export_student(
         shutil.rmtree(partial_path(out))
     work, _ = begin_artefact(out, plan, overwrite=overwrite)
     try:
-        parity = _write_forms(parts, chosen, work)
+        parity = _write_forms(parts, chosen, work, quantize)
+        widths = [] if rotation is not None else [w for w in trained_widths(student.manifest) if w < parts.dimensions]
         padding = pad_id(parts.tokenizer)
         card = render_card(
             title=title or out.name,
@@ -109,6 +126,7 @@ def export_student(
             parity=parity,
             results=results,
             command=command,
+            usage=_usage(parts, chosen, widths, work),
         )
         with atomic_write(work / "README.md", "w") as stream:
             stream.write(card)
@@ -123,6 +141,8 @@ def export_student(
             "formats": list(chosen),
             "teachers": dict(teachers),
             "parity": parity,
+            **({} if quantize is None else {"quantize": quantize}),
+            **({"matryoshka": [*widths, parts.dimensions]} if widths else {}),
         }
         files = [path.relative_to(work).as_posix() for path in work.rglob("*") if path.is_file()]
         return finish_artefact(
@@ -136,7 +156,11 @@ def export_student(
         raise
 
 
-def _write_forms(parts: StudentParts, formats: Sequence[str], work: Path) -> dict[str, Any]:
+def _write_forms(
+    parts: StudentParts | StaticParts, formats: Sequence[str], work: Path, quantize: str | None
+) -> dict[str, Any]:
+    if isinstance(parts, StaticParts):
+        return write_static_forms(parts, formats, work, quantize)
     if "sentence-transformers" in formats:
         write_backbone(parts, work)
         write_modules(parts, work)
@@ -144,14 +168,31 @@ def _write_forms(parts: StudentParts, formats: Sequence[str], work: Path) -> dic
         write_tokenizer(parts, work)
     if "onnx" in formats:
         write_onnx(parts, work)
+    if quantize is not None:
+        write_int8(work)
     return check_parity(parts, work)
 
 
-def _check_formats(formats: Sequence[str]) -> tuple[str, ...]:
+def _usage(parts: StudentParts | StaticParts, formats: Sequence[str], widths: Sequence[int], work: Path) -> list[str]:
+    if isinstance(parts, StaticParts):
+        return static_usage(parts, formats, int8=(work / INT8_FILE).is_file())
+    return usage_sections(parts, formats, widths=widths, onnx_bytes=_onnx_bytes(work))
+
+
+def _onnx_bytes(work: Path) -> tuple[int, int] | None:
+    small = work / INT8_FILE
+    return ((work / ONNX_FILE).stat().st_size, small.stat().st_size) if small.is_file() else None
+
+
+def _check_formats(formats: Sequence[str], quantize: str | None) -> tuple[str, ...]:
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         got = ", ".join(unknown) or "none"
         raise InputError(f"export: formats among {', '.join(FORMATS)} expected, got {got}. Fix --format")
+    if quantize not in (None, "int8"):
+        raise InputError(f"export: int8 expected, got {quantize!r}. Fix --quantize")
+    if quantize is not None and "onnx" not in formats:
+        raise InputError("export: int8 is a form of ONNX, which wasn't asked for. Add onnx to --format")
     return tuple(name for name in FORMATS if name in formats)
 
 

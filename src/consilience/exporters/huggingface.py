@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.files import atomic_write, write_json
+from consilience.core.files import atomic_write, read_json, write_json
 from consilience.exporters.student_parts import StudentParts
+from consilience.students.backbones import backbone_settings
 from consilience.students.tokenizer import tokenizer_settings
 
 if TYPE_CHECKING:
@@ -22,10 +23,7 @@ def write_backbone(parts: StudentParts, folder: Path) -> None:
 
     The tokenizer's configuration names the generic fast tokenizer, which transformers 4 and 5 both know.
     """
-    config = {key: value for key, value in parts.backbone.config.to_diff_dict().items() if key != "dtype"}
-    kind = type(parts.backbone)
-    config |= {"architectures": [kind.__name__], "model_type": parts.backbone.config.model_type}
-    write_json(folder / "config.json", config)
+    write_json(folder / "config.json", backbone_settings(parts.backbone))
     write_tensors(folder / "model.safetensors", parts.backbone.state_dict())
     write_tokenizer(parts, folder)
 
@@ -68,28 +66,27 @@ def embed_with_automodel(folder: Path, texts: Sequence[str], *, batch: int = 8) 
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    backbone = AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
-    first, norm, last = (load_file(folder / name / "model.safetensors") for name in HEAD_FOLDERS)
-    rotated = folder / ROTATION_FOLDER / "model.safetensors"
-    rotation = load_file(rotated)["linear.weight"] if rotated.is_file() else None
+    settings = read_json(folder / "sentence_bert_config.json")
+    backbone = AutoModel.from_pretrained(folder, **settings.get("model_args", {})).eval()
+    layers = []
+    for module in read_json(folder / "modules.json"):
+        place, kind = folder / module["path"], module["type"].rsplit(".", 1)[-1]
+        if kind in ("Dense", "LayerNorm"):
+            layers.append((kind, read_json(place / "config.json"), load_file(place / "model.safetensors")))
 
     def embed(chunk: list[str]) -> torch.Tensor:
         inputs = tokenizer(chunk, padding=True, truncation=True, return_tensors="pt")
         states = backbone(**inputs).last_hidden_state
         mask = inputs["attention_mask"].unsqueeze(-1).to(states.dtype)
         x = (states * mask).sum(1) / mask.sum(1)
-        x = functional.gelu(functional.linear(x, first["linear.weight"], first["linear.bias"]))
-        x = functional.layer_norm(x, x.shape[-1:], norm["norm.weight"], norm["norm.bias"])
-        x = functional.linear(x, last["linear.weight"], last["linear.bias"])
-        return functional.normalize(x if rotation is None else functional.linear(x, rotation))
+        for kind, config, tensors in layers:
+            if kind == "LayerNorm":
+                x = functional.layer_norm(x, x.shape[-1:], tensors["norm.weight"], tensors["norm.bias"])
+            else:
+                x = functional.linear(x, tensors["linear.weight"], tensors.get("linear.bias"))
+                x = functional.gelu(x) if config["activation_function"].endswith("GELU") else x
+        return functional.normalize(x)
 
     with torch.no_grad():
         parts = [embed(list(texts[i : i + batch])).numpy() for i in range(0, len(texts), batch)]
     return np.concatenate(parts)
-
-
-HEAD_FOLDERS = ("2_Dense", "3_LayerNorm", "4_Dense")
-"""Where the head's Linear (with GELU), LayerNorm and Linear are in an exported folder."""
-
-ROTATION_FOLDER = "5_Dense"
-"""Where the rotation is, when there is one."""

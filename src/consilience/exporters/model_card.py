@@ -7,71 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from consilience.exporters.card_usage import USAGE_ST, onnx_usage
 from consilience.exporters.licences import LicenceVerdict, judge_licences
 
 _UNLISTED = {"kind", "schema_version", "files", "id", "job", "target.teacher", "target.extra"}
 
 # Of an absolute path: alone, after a spec's backend, or as the value of an option; a URL's "//" isn't one.
 _FOLDERS = re.compile(r"(^|[:=])/(?!/)[^?#&]*/")
-
-_USAGE_ST = """### sentence-transformers
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("path/to/this/folder")  # stock modules only, no remote code
-embeddings = model.encode(["a cat sleeps", "a kitten is asleep"])
-print(model.similarity(embeddings, embeddings))
-```
-
-Needs sentence-transformers 5.0 or newer.
-"""
-
-_USAGE_TRANSFORMERS = """### transformers
-
-```python
-import torch
-from safetensors.torch import load_file
-from torch.nn import functional as F
-from transformers import AutoModel, AutoTokenizer
-
-folder = "path/to/this/folder"
-tokenizer = AutoTokenizer.from_pretrained(folder)
-backbone = AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
-first, norm, last = (load_file(f"{folder}/{name}/model.safetensors") for name in ("2_Dense", "3_LayerNorm", "4_Dense"))
-
-inputs = tokenizer(["a cat sleeps", "a kitten is asleep"], padding=True, truncation=True, return_tensors="pt")
-with torch.no_grad():
-    states = backbone(**inputs).last_hidden_state
-    mask = inputs["attention_mask"].unsqueeze(-1)
-    x = (states * mask).sum(1) / mask.sum(1)
-    x = F.gelu(F.linear(x, first["linear.weight"], first["linear.bias"]))
-    x = F.layer_norm(x, x.shape[-1:], norm["norm.weight"], norm["norm.bias"])
-    embeddings = F.normalize(F.linear(x, last["linear.weight"], last["linear.bias"]))
-print(embeddings @ embeddings.T)
-```
-"""
-
-_USAGE_ONNX = """### ONNX Runtime, without torch
-
-```python
-import numpy as np
-import onnxruntime
-from tokenizers import Tokenizer
-
-folder = "path/to/this/folder"
-tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
-tokenizer.enable_truncation(@MAX_LENGTH@)
-tokenizer.enable_padding(pad_id=@PAD_ID@, pad_token="@PAD_TOKEN@")
-session = onnxruntime.InferenceSession(f"{folder}/onnx/model.onnx")
-
-encoded = tokenizer.encode_batch(["a cat sleeps", "a kitten is asleep"])
-ids = np.array([row.ids for row in encoded], dtype=np.int64)
-mask = np.array([row.attention_mask for row in encoded], dtype=np.int64)
-embeddings = session.run(["embedding"], {"input_ids": ids, "attention_mask": mask})[0]
-print(embeddings @ embeddings.T)
-```
-"""
 
 
 def render_card(
@@ -88,6 +30,7 @@ def render_card(
     parity: Mapping[str, Any],
     results: Mapping[str, Any] | None,
     command: str,
+    usage: Sequence[str] | None = None,
 ) -> str:
     """Write the card as Markdown with YAML metadata.
 
@@ -104,6 +47,7 @@ def render_card(
         parity: as found by :func:`consilience.exporters.parity.check_parity`.
         results: as ``consilience evaluate --json`` printed, or None.
         command: what made the folder.
+        usage: sections on use; by default those on sentence-transformers and ONNX.
     """
     verdict = judge_licences(teachers)
     student_id = str(manifest.get("id", "not stored"))
@@ -115,7 +59,7 @@ def render_card(
         f"Texts are cut to {max_length} tokens. Embeddings have length 1; compare them by cosine or dot product.\n",
         "## Usage\n",
         *_rotation_note(rotation),
-        *_usage(formats, max_length, padding, rotated=rotation is not None),
+        *(_default_usage(formats, max_length, padding) if usage is None else usage),
         "## Teachers and licence\n",
         _teachers_table(teachers),
         verdict.statement + "\n",
@@ -192,19 +136,9 @@ def _rotation_note(rotation: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def _usage(formats: Sequence[str], max_length: int, padding: tuple[int, str], *, rotated: bool = False) -> list[str]:
-    transformers = _USAGE_TRANSFORMERS
-    if rotated:
-        head = "    embeddings = F.normalize(F.linear(x, last["
-        transformers = transformers.replace(
-            head, '    rotation = load_file(f"{folder}/5_Dense/model.safetensors")["linear.weight"]\n' + head
-        ).replace('last["linear.bias"]))', 'last["linear.bias"]) @ rotation.T)')
-    parts = [_USAGE_ST, transformers] if "sentence-transformers" in formats else []
-    if "onnx" in formats:
-        pad_id, pad_token = padding
-        text = _USAGE_ONNX.replace("@MAX_LENGTH@", str(max_length)).replace("@PAD_ID@", str(pad_id))
-        parts.append(text.replace("@PAD_TOKEN@", pad_token))
-    return parts
+def _default_usage(formats: Sequence[str], max_length: int, padding: tuple[int, str]) -> list[str]:
+    parts = [USAGE_ST] if "sentence-transformers" in formats else []
+    return [*parts, onnx_usage(max_length, padding)] if "onnx" in formats else parts
 
 
 def _teachers_table(teachers: Mapping[str, str | None]) -> str:
@@ -280,13 +214,13 @@ def _frame(manifest: Mapping[str, Any]) -> str:
 def _parity(parity: Mapping[str, Any]) -> str:
     rows = [f"| {form} | {value:.1e} |" for form, value in parity.get("max_abs_difference", {}).items()]
     head = f"Largest absolute difference from the student on {parity.get('probe_texts')} fixed texts (fp32, CPU); "
-    return "\n".join(
-        [
-            head + f"at most {parity.get('tolerance'):.0e} is allowed.",
-            "",
-            "| form | difference |",
-            "|---|---|",
-            *rows,
+    head += f"at most {parity.get('tolerance'):.0e} is allowed."
+    lines = [head, "", "| form | difference |", "|---|---|", *rows, ""]
+    if "int8" in parity:
+        int8 = parity["int8"]
+        lines += [
+            f"The int8 file's cosine to the student on these texts: {int8['min_cosine']:.4f} at least (allowed: "
+            f"{int8['least_allowed']}), {int8['mean_cosine']:.4f} in the mean.",
             "",
         ]
-    )
+    return "\n".join(lines)

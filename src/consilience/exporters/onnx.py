@@ -134,13 +134,16 @@ def _rename_values(graph: Any, names: dict[str, str]) -> None:  # noqa: ANN401 -
         node.output[:] = [names.get(name, name) for name in node.output]
 
 
-def embed_with_onnx(folder: Path, texts: Sequence[str], *, batch: int = 8) -> NDArray[np.float32]:
+def embed_with_onnx(
+    folder: Path, texts: Sequence[str], *, batch: int = 8, file: str = ONNX_FILE
+) -> NDArray[np.float32]:
     """Embed texts with ``onnxruntime`` and ``tokenizers`` alone, as a service without torch would.
 
     Args:
         folder: an exported folder with ``onnx/model.onnx``.
         texts: what to embed.
         batch: texts at a time.
+        file: which graph of the folder.
 
     Returns:
         (n, d) unit rows.
@@ -155,7 +158,7 @@ def embed_with_onnx(folder: Path, texts: Sequence[str], *, batch: int = 8) -> ND
     tokenizer.enable_truncation(settings["model_max_length"])
     pad = settings["pad_token"]
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id(pad), pad_token=pad)
-    session = runtime.InferenceSession(str(folder / ONNX_FILE), providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(str(folder / file), providers=["CPUExecutionProvider"])
     parts = []
     for start in range(0, len(texts), batch):
         encoded = tokenizer.encode_batch(list(texts[start : start + batch]))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from consilience.core.errors import ConsilienceError
 from consilience.exporters.huggingface import embed_with_automodel
+from consilience.exporters.int8 import INT8_FILE, LEAST_COSINE, embed_with_int8
 from consilience.exporters.onnx import ONNX_FILE, embed_with_onnx
 from consilience.exporters.student_parts import StudentParts
 from consilience.students.tokenizer import pad_id
@@ -57,6 +58,7 @@ def check_parity(parts: StudentParts, folder: Path, *, tolerance: float = TOLERA
 
     Returns:
         ``tolerance``, ``probe_texts``, and ``max_abs_difference`` by form. ONNX is run with batches of 1 and of 7.
+        With ``onnx/model_int8.onnx`` also ``int8``: its least and mean cosine to the student.
 
     Raises:
         ParityError: a form differs by more.
@@ -70,7 +72,30 @@ def check_parity(parts: StudentParts, folder: Path, *, tolerance: float = TOLERA
         forms["onnx-batch-1"] = embed_with_onnx(folder, PROBE, batch=1)
         forms["onnx-batch-7"] = embed_with_onnx(folder, PROBE, batch=7)
     found = {name: compare_vectors(name, expected, vectors, tolerance) for name, vectors in forms.items()}
-    return {"tolerance": tolerance, "probe_texts": len(PROBE), "max_abs_difference": found}
+    parity = {"tolerance": tolerance, "probe_texts": len(PROBE), "max_abs_difference": found}
+    if (folder / INT8_FILE).is_file():
+        parity["int8"] = compare_cosines("onnx-int8", expected, embed_with_int8(folder, PROBE))
+    return parity
+
+
+def compare_cosines(
+    form: str, expected: NDArray[np.float32], found: NDArray[np.float32], least: float = LEAST_COSINE
+) -> dict[str, float]:
+    """Return the least and the mean cosine of unit rows that rounding moved.
+
+    Raises:
+        ParityError: shapes differ, a value isn't finite, or a cosine is below ``least``.
+    """
+    if expected.shape != found.shape:
+        raise ParityError(f"export: {form} gives shape {found.shape}, the student {expected.shape}. Don't ship it")
+    cosines = (expected.astype(np.float64) * found.astype(np.float64)).sum(axis=1)
+    if not cosines.min() >= least:  # also catches NaN
+        row = int(cosines.argmin())
+        raise ParityError(
+            f"export: {form} has cosine {cosines.min():.4f} to the student on probe text {row} "
+            f"({PROBE[row][:30]!r}...), at least {least} expected. Nothing was exported; leave --quantize out"
+        )
+    return {"least_allowed": least, "min_cosine": float(cosines.min()), "mean_cosine": float(cosines.mean())}
 
 
 def compare_vectors(

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.files import storage_errors, write_json
-from consilience.exporters.huggingface import HEAD_FOLDERS, ROTATION_FOLDER, write_tensors
-from consilience.exporters.student_parts import StudentParts
+from consilience.exporters.huggingface import write_tensors
+from consilience.exporters.student_parts import Stage, StudentParts
+from consilience.students.backbones import pooler_argument
 
 if TYPE_CHECKING:
     import torch
@@ -22,40 +23,21 @@ _POOLING = "1_Pooling"
 
 
 def write_modules(parts: StudentParts, folder: Path) -> None:
-    """Write the modules beside the backbone: Pooling, Dense (GELU), LayerNorm, Dense, Normalize.
+    """Write the modules beside the backbone: Pooling, the layers behind it as Dense and LayerNorm, Normalize.
 
-    A rotation is one more Dense without bias before Normalize: scaling a vector and rotating it commute.
+    A rotation is one more Dense without bias before Normalize: scaling a vector and rotating it commute. A cut to fewer
+    dimensions is a shorter last Dense, so that every library gives the prefix at length 1.
 
     Args:
         parts: the student.
         folder: already holds the backbone (see :func:`consilience.exporters.huggingface.write_backbone`).
     """
-    hidden, dimensions = parts.hidden, parts.last.out_features
-    first, norm, last = HEAD_FOLDERS
-    _write_module(folder / _POOLING, _pooling_config(hidden))
-    _write_module(
-        folder / first,
-        _dense_config(hidden, hidden, "torch.nn.modules.activation.GELU"),
-        {"linear.weight": parts.first.weight, "linear.bias": parts.first.bias},
-    )
-    _write_module(
-        folder / norm,
-        {"dimension": hidden},
-        {"norm.weight": parts.norm.weight, "norm.bias": parts.norm.bias},
-    )
-    _write_module(
-        folder / last,
-        _dense_config(hidden, dimensions, "torch.nn.modules.linear.Identity"),
-        {"linear.weight": parts.last.weight, "linear.bias": parts.last.bias},
-    )
-    kinds = ["Transformer", "Pooling", "Dense", "LayerNorm", "Dense"]
-    places = ["", _POOLING, first, norm, last]
-    if parts.rotation is not None:
-        config = _dense_config(dimensions, parts.dimensions, "torch.nn.modules.linear.Identity")
-        weight = parts.rotation.T.contiguous()
-        _write_module(folder / ROTATION_FOLDER, {**config, "bias": False}, {"linear.weight": weight})
-        kinds.append("Dense")
-        places.append(ROTATION_FOLDER)
+    _write_module(folder / _POOLING, _pooling_config(parts.hidden))
+    kinds, places = ["Transformer", "Pooling"], ["", _POOLING]
+    for stage, place in zip(parts.stages, parts.folders, strict=True):
+        _write_stage(stage, folder / place)
+        kinds.append(stage.kind)
+        places.append(place)
     kinds.append("Normalize")
     places.append(f"{len(places)}_Normalize")
     _write_module(folder / places[-1], {})
@@ -64,14 +46,33 @@ def write_modules(parts: StudentParts, folder: Path) -> None:
         for i, (kind, place) in enumerate(zip(kinds, places, strict=True))
     ]
     write_json(folder / "modules.json", modules)
-    # A bert checkpoint without a pooler: AutoModel would otherwise add a random one, unused but counted and warned of.
+    # A checkpoint without a pooler: AutoModel would otherwise add a random one, unused but counted and warned of.
+    switch = pooler_argument(parts.backbone)
     settings = {
         "max_seq_length": parts.max_length,
         "do_lower_case": False,
-        "model_args": {"add_pooling_layer": False},
+        **({"model_args": switch} if switch else {}),
     }
     write_json(folder / "sentence_bert_config.json", settings)
     write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "similarity_fn_name": "cosine"})
+
+
+def _write_stage(stage: Stage, folder: Path) -> None:
+    name = "norm" if stage.kind == "LayerNorm" else "linear"
+    tensors = {f"{name}.weight": stage.weight}
+    if stage.bias is not None:
+        tensors[f"{name}.bias"] = stage.bias
+    if stage.kind == "LayerNorm":
+        _write_module(folder, {"dimension": len(stage.weight)}, tensors)
+        return
+    outputs, inputs = stage.weight.shape
+    config = {
+        "in_features": inputs,
+        "out_features": outputs,
+        "bias": stage.bias is not None,
+        "activation_function": "torch.nn.modules.activation.GELU" if stage.gelu else "torch.nn.modules.linear.Identity",
+    }
+    _write_module(folder, config, tensors)
 
 
 def _pooling_config(hidden: int) -> dict[str, Any]:
@@ -82,10 +83,6 @@ def _pooling_config(hidden: int) -> dict[str, Any]:
         "pooling_mode_max_tokens": False,
         "pooling_mode_mean_sqrt_len_tokens": False,
     }
-
-
-def _dense_config(inputs: int, outputs: int, activation: str) -> dict[str, Any]:
-    return {"in_features": inputs, "out_features": outputs, "bias": True, "activation_function": activation}
 
 
 def _write_module(folder: Path, config: dict[str, Any], tensors: Mapping[str, torch.Tensor] | None = None) -> None:

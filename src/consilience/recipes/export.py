@@ -24,6 +24,8 @@ def export(
     command: str | None = None,
     title: str | None = None,
     rotation: str | Path | Rotation | None = None,
+    quantize: str | None = None,
+    truncate_dim: int | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Export a student as a sentence-transformers folder, an ONNX file, or both, checked against each other.
@@ -36,6 +38,9 @@ def export(
         command: what the card names as its command; by default the one that says the same.
         title: heading of the card; by default the folder's name.
         rotation: out of the student's frame into the one that serves (see ``consilience rotate``), or its folder.
+        quantize: "int8" adds ``onnx/model_int8.onnx``, about a quarter of the size.
+        truncate_dim: leading dimensions that every form keeps, at length 1; the student must have been trained at that
+            width too (``matryoshka``).
         overwrite: replace an existing export.
 
     Returns:
@@ -43,7 +48,7 @@ def export(
 
     Raises:
         FrameMismatchError: the rotation is of another frame than the student's.
-        InputError: no student, an unknown format, or malformed results.
+        InputError: no student, an unknown format, malformed results, or a width that it wasn't trained at.
         ParityError: an exported form gives other vectors than the student.
         ResumeError: ``out`` exists.
     """
@@ -62,6 +67,8 @@ def export(
         if rotation is not None:
             folder = rotation if isinstance(rotation, str | Path) else rotation.path
             names += ["--rotation", Path(folder).name]
+        names += [] if quantize is None else ["--quantize", quantize]
+        names += [] if truncate_dim is None else ["--truncate-dim", str(truncate_dim)]
         command = shlex.join(["consilience", "export", *names])
     return export_student(
         load_student(student),
@@ -71,5 +78,7 @@ def export(
         command=command,
         title=title,
         rotation=load_rotation(rotation) if isinstance(rotation, str | Path) else rotation,
+        quantize=quantize,
+        truncate_dim=truncate_dim,
         overwrite=overwrite,
     )

@@ -20,7 +20,7 @@ def warm_start(
     *,
     layers: Sequence[int] | None = None,
     dimensions: int | None = None,
-    head: HeadKind = "mlp",
+    head: HeadKind | None = None,
     seed: int = 0,
     max_length: int | None = None,
     max_positions: int | None = None,
@@ -32,8 +32,8 @@ def warm_start(
         source: "packaged:NAME" (or the name alone), "st:FOLDER", "hf:FOLDER", or a folder: a student's, a
             sentence-transformers or a transformers one.
         layers: numbers of the layers to keep, ascending; all when not given.
-        dimensions: width of the embedding; the width of the token states when not given.
-        head: "mlp", "linear" or "none".
+        dimensions: width of the embedding; a student's own, and a model's token states' width, when not given.
+        head: "mlp", "linear" or "none"; a student's own, and "mlp" for other models, when not given.
         seed: of a new head's weights.
         max_length: tokens a text is cut to; the model's own when not given.
         max_positions: positions to keep; all when not given.

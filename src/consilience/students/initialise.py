@@ -43,7 +43,7 @@ def warm_start_from_folder(
     *,
     layers: Sequence[int] | None = None,
     dimensions: int | None = None,
-    head: HeadKind = "mlp",
+    head: HeadKind | None = None,
     seed: int = 0,
     max_length: int | None = None,
     max_positions: int | None = None,
@@ -59,8 +59,8 @@ def warm_start_from_folder(
         folder: a student's folder, a sentence-transformers folder with mean pooling, or a ``transformers`` folder;
             weights in ``model.safetensors``, of a BERT, MPNet, RoBERTa or DistilBERT.
         layers: numbers of the layers to keep, from 0, ascending; all when not given.
-        dimensions: width of the embedding; the width of the token states when not given.
-        head: kind of the head.
+        dimensions: width of the embedding; a student's own, and a model's token states' width, when not given.
+        head: kind of the head; a student's own, and "mlp" for other models, when not given.
         seed: of a new head's weights; the global random state is left as it was.
         max_length: tokens a text is cut to; the model's own when not given.
         max_positions: positions to keep; all when not given.
@@ -79,6 +79,7 @@ def warm_start_from_folder(
     place = Path(folder)
     where = str(folder)
     manifest = _own_manifest(place)
+    kind: HeadKind = head or (manifest or {}).get("config", {}).get("head", "mlp")
     root = place if manifest is not None else _transformer_root(place)
     settings = {key: value for key, value in _read_settings(root).items() if key not in _UNKEPT}
     model_type = str(settings.get("model_type", "bert"))
@@ -108,15 +109,15 @@ def warm_start_from_folder(
         dropout=dropout,
         batch_rows=batch_rows,
         max_length=length,
-        head=head,
+        head=kind,
         architecture=model_type,
     )
-    width = hidden if dimensions is None else dimensions
+    width = dimensions or int((manifest or {}).get("dimensions", hidden))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        student = TextStudent(make_backbone(settings, where=where), width, head)
+        student = TextStudent(make_backbone(settings, where=where), width, kind)
     _load(student.backbone, tensors, where)
-    if manifest is not None and head != "none" and _has_this_head(manifest, head, width):
+    if manifest is not None and kind != "none" and _has_this_head(manifest, kind, width):
         _load(student.head, _read_tensors(place / "head.safetensors"), where)
     return student.eval(), tokenizer, config
 
