@@ -27,5 +27,5 @@ def bce(student: torch.Tensor, target: torch.Tensor, *, temperature: float = TEM
     logits = student @ target.T / temperature
     rows = len(logits)
     own = logits.diagonal()
-    pushed = functional.softplus(logits).sum() - functional.softplus(own).sum()
-    return (functional.softplus(-own).mean() + pushed / max(rows * (rows - 1), 1)) / 2
+    pushed = functional.logsigmoid(-own).sum() - functional.logsigmoid(-logits).sum()
+    return (pushed / max(rows * (rows - 1), 1) - functional.logsigmoid(own).mean()) / 2

@@ -30,5 +30,6 @@ def cka(student: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     else:
         gram_s, gram_t = s.T @ s, t.T @ t
         shared = (s.T @ t).square().sum()
-    norms = gram_s.square().sum() * gram_t.square().sum()
-    return 1.0 - shared / norms.clamp(min=SMALLEST_NORM**4).sqrt()
+    norm_s, norm_t = gram_s.norm().clamp(min=SMALLEST_NORM), gram_t.norm().clamp(min=SMALLEST_NORM)
+    alignment: torch.Tensor = shared / (norm_s * norm_t)
+    return 1.0 - alignment

@@ -49,6 +49,8 @@ def shape_gradient(
     Source: FT4 document, part XI ("radial damping plus nearest-anchor separation in the backward pass; forward is
         identity"); design, section 5.
     """
+    if not (student.requires_grad and torch.is_grad_enabled()):
+        return student
     shaped: torch.Tensor = _Shaping.apply(student, anchors, damping, separation)
     return shaped
 
@@ -75,10 +77,12 @@ class _Shaping(torch.autograd.Function):
         with torch.autocast(gradient.device.type, enabled=False):
             exact = torch.promote_types(gradient.dtype, torch.float32)
             g, s, a = gradient.to(exact), student.to(exact), anchors.to(exact)
-            radius = s / s.norm(dim=-1, keepdim=True).clamp(min=SMALLEST_NORM)
+            length = s.norm(dim=-1, keepdim=True)
+            radius = s / length.clamp(min=SMALLEST_NORM)
             nearest = a[(radius @ a.T).argmax(dim=-1)]
             towards = nearest - (nearest * radius).sum(dim=-1, keepdim=True) * radius
             towards = towards / towards.norm(dim=-1, keepdim=True).clamp(min=SMALLEST_NORM)
+            towards = towards * (length > SMALLEST_NORM)  # a zero row is nowhere, its gradient passes as it is
             radial = (g * radius).sum(dim=-1, keepdim=True)
             approach = (g * towards).sum(dim=-1, keepdim=True).clamp(max=0.0)
             shaped = g - ctx.damping * radial * radius - ctx.separation * approach * towards
