@@ -71,14 +71,14 @@ def study(
 
     Source: design, sections 5, 6 and 10; the FT4 document, parts IV to XI.
     """
-    from consilience.recipes.stages import Stages
     from consilience.recipes.study_file import load_study
     from consilience.recipes.study_grid import StudyGrid
+    from consilience.recipes.study_stages import SharedStages
 
     checked = load_study(study, settings=set)
     folder = Path(out) if out is not None else Path("runs") / checked.name
     _require_study_folder(folder)
-    stages = Stages(folder, dry_run=dry_run)
+    stages = SharedStages(folder, dry_run=dry_run, shelves=[Path(path) for path in checked.banks])
     if not dry_run:
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)

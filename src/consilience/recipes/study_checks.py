@@ -62,7 +62,6 @@ def check_study(parts: Json) -> list[str]:
     """
     checked = ["corpus", "teachers", "evaluate"] if parts["teachers"] else ["corpus", "evaluate"]
     faults = check_parts({key: parts[key] for key in checked})
-    faults += [f"banks: {path}: no such folder. Check the path" for path in parts["banks"] if not Path(path).is_dir()]
     faults += _target_faults(parts)
     faults += _repeated("objectives", parts["objectives"]) + _repeated("seeds", parts["seeds"])
     if not parts["objectives"] and (not parts["cells"] or any(not cells["objectives"] for cells in parts["cells"])):

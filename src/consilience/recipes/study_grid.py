@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from consilience.core.artefacts import MANIFEST, read_manifest
 from consilience.core.errors import InputError
 from consilience.core.progress import log
-from consilience.recipes.stages import StageResult, Stages, path_content, stage_key
+from consilience.recipes.stages import StageResult, path_content, stage_key
 from consilience.recipes.study_cells import Cell, MadeCell, MadeStudy, grid_cells
 from consilience.recipes.study_checks import options_content
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from consilience.recipes.recipe_file import CorpusPart, TeacherPart
     from consilience.recipes.study_file import Study, TargetPart
     from consilience.recipes.study_measure import Bench
+    from consilience.recipes.study_stages import SharedStages
 
 Json = dict[str, Any]
 
@@ -32,11 +33,10 @@ class StudyGrid:
         stages: where, and whether only to look.
     """
 
-    def __init__(self, study: Study, stages: Stages) -> None:
+    def __init__(self, study: Study, stages: SharedStages) -> None:
         from consilience.recipes.run import _corpus_stage, _fingerprint, corpus_options
 
         self.study, self.stages = study, stages
-        self._seen: dict[str, StageResult] = {}
         self.base = study.base()
         self.corpus = _corpus_stage(self.base, stages)
         self.fingerprint = _fingerprint(self.corpus)
@@ -63,32 +63,6 @@ class StudyGrid:
             made.append(self._measured(cell, student, (law, retrieval), plan, bench))
         return MadeStudy(self.corpus, banks, targets, facts, law, retrieval, made, teachers)
 
-    def _stage(self, name: str, inputs: Json | None, make: Callable[[Path], object]) -> StageResult:
-        """Run a stage, once however many cells share it."""
-        key = None if inputs is None else stage_key(name, inputs)
-        if key is not None and key in self._seen:
-            return self._seen[key]
-        found = self._elsewhere(name, key) or self.stages.stage(name, inputs, make)
-        if key is not None:
-            self._seen[key] = found
-        return found
-
-    def _elsewhere(self, name: str, key: str | None) -> StageResult | None:
-        """Return a bank, frames or target of the same key that a folder of ``banks`` has already."""
-        if key is None or name.split("-")[0] not in ("embed", "align", "consensus"):
-            return None
-        folders = [Path(folder) / f"{name}-{key}" for folder in self.study.banks]
-        path = next((path for path in folders if (path / MANIFEST).is_file()), None)
-        return None if path is None else self._found(name, key, path, read_manifest(path))
-
-    def _found(self, name: str, key: str | None, path: Path, manifest: Json) -> StageResult:
-        """Take an artefact where it lies."""
-        found = StageResult(name, key, path, "done" if self.stages.dry_run else "skipped", manifest)
-        self.stages.results.append(found)
-        if not self.stages.dry_run:
-            log(f"skipped: {name}: {path} is already there")
-        return found
-
     def _bank(self, teacher: TeacherPart) -> StageResult:
         from consilience.recipes.embed import embed
         from consilience.recipes.run import _teacher_content
@@ -97,7 +71,7 @@ class StudyGrid:
         if backend == "bank":
             return self._existing_bank(f"embed-{teacher.name}", Path(path))
         options = teacher.model_dump(include={"prompt", "max_length", "dtype"})
-        return self._stage(
+        return self.stages.stage(
             f"embed-{teacher.name}",
             _when(self.corpus, corpus=self.fingerprint, teacher=_teacher_content(teacher), **options),
             lambda out: embed(**self.texts, teacher=teacher.spec, out=out, **options),
@@ -111,7 +85,7 @@ class StudyGrid:
                 f"{path}: a bank of corpus {found[:12]}..., the study's is {self.fingerprint[:12]}.... Name a bank of "
                 "the same rows"
             )
-        return self._found(name, None, path, manifest)
+        return self.stages.found(name, None, path, manifest)
 
     def _target(self, part: TargetPart, banks: Mapping[str, StageResult]) -> StageResult:
         """Return a target's bank. Inputs are those of ``run``, so that both find each other's consensus."""
@@ -127,7 +101,7 @@ class StudyGrid:
         reference = banks.get(method.reference)  # a gpa frame has none
         members = list(banks.values())
         ids, seed = [bank.id for bank in members], self.study.seed
-        frames = self._stage(
+        frames = self.stages.stage(
             "align",
             _when(*members, banks=ids, reference=None if reference is None else reference.id, seed=seed, **options),
             lambda out: align(
@@ -138,7 +112,7 @@ class StudyGrid:
                 **options,
             ),
         )
-        return self._stage(
+        return self.stages.stage(
             "consensus",
             _when(frames, frames=frames.id, banks=ids, weights=part.weights, leave_out=part.leave_out),
             lambda out: consensus(
@@ -154,7 +128,7 @@ class StudyGrid:
         from consilience.recipes.study_measure import describe_target
 
         plan = {"target": target.id}
-        return self._stage(
+        return self.stages.stage(
             f"target-{name}", _when(target, **plan), lambda out: describe_target(target.path, out=out, plan=plan)
         )
 
@@ -185,7 +159,7 @@ class StudyGrid:
             "held_out": law.held_out,
             "seed": seed,
         }
-        return self._stage(
+        return self.stages.stage(
             "law",
             _when(self.corpus, **plan),
             lambda out: make_law_target(self._open(law.into), law, self._known(), seed=seed, out=out, plan=plan),
@@ -204,7 +178,7 @@ class StudyGrid:
             "queries": part.queries,
             "seed": seed,
         }
-        return self._stage(
+        return self.stages.stage(
             "retrieval",
             _when(self.corpus, **plan),
             lambda out: make_retrieval(part, self._known(), seed=seed, out=out, plan=plan),
@@ -284,7 +258,7 @@ class StudyGrid:
             options = teacher.model_dump(include={"prompt", "max_length"})
             inputs = {**plan, "teacher": _teacher_content(teacher), **options}
             needed = [] if retrieval is None else [retrieval]
-            found[teacher.name] = self._stage(
+            found[teacher.name] = self.stages.stage(
                 f"measure-teacher-{teacher.name}",
                 _when(*needed, **inputs),
                 partial(_measure, partial(self._open, teacher.name), None, bench, inputs),
@@ -305,7 +279,7 @@ class StudyGrid:
         if made.failed:
             return made
         inputs = {**plan, "student": student.id}
-        measures = self._stage(
+        measures = self.stages.stage(
             f"measure-{cell.slug}",
             _when(student, *(stage for stage in upstream if stage is not None), **inputs),
             partial(_measure, lambda: load_student(student.path), student.manifest, bench, inputs),
@@ -335,12 +309,12 @@ class StudyGrid:
         def fail(error: ConsilienceError) -> StageResult:
             folder = self.stages.out / f"{name}-{stage_key(name, inputs)}"
             plan = {"job": inputs}
-            return self._stage(failure, given, lambda out: write_failure(error, folder, out=out, plan=plan))
+            return self.stages.stage(failure, given, lambda out: write_failure(error, folder, out=out, plan=plan))
 
         if given is not None and (self.stages.out / f"{failure}-{stage_key(failure, given)}" / MANIFEST).is_file():
             return fail(DivergedError("known"))  # the same training would fail in the same way
         try:
-            return self._stage(
+            return self.stages.stage(
                 name,
                 given,
                 lambda out: distill(

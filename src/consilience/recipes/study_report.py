@@ -37,8 +37,8 @@ from consilience.recipes.study_measure import read_measures
 
 if TYPE_CHECKING:
     from consilience.recipes.stages import StageResult
-    from consilience.recipes.study_file import Study
     from consilience.recipes.study_cells import MadeCell, MadeStudy
+    from consilience.recipes.study_file import Study
 
 Json = dict[str, Any]
 _GAUGES = ("target_cosine", "effective_rank", "self_cosine", "frame_gap")
