@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from consilience.objectives.precision import to_solver
+
 
 def procrustes(student: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Least mean over rows of ||s_i R - t_i||^2 over orthogonal R: (||S||^2 + ||T||^2 - 2 ||S'T||_*) / b.
@@ -30,7 +32,7 @@ def procrustes(student: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     Source: Schoenemann 1966; FT4 document, part V, where it weighs 0.3 beside InfoNCE.
     """
     trained = student.requires_grad and torch.is_grad_enabled()
-    s, t = (student.double(), target.double()) if trained else (student, target)
+    s, t = to_solver(student, double=trained), to_solver(target, double=trained)
     # LAPACK refuses what isn't finite; the trainer reports a loss that is NaN.
     if not bool(torch.isfinite(s).all() and torch.isfinite(t).all()):
         return student.sum() * math.nan
@@ -43,7 +45,7 @@ def procrustes(student: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     else:
         shared = torch.linalg.svdvals(s.T @ t).sum()
     # Rounding may put a residual of nothing below it.
-    return ((squares - 2 * shared) / len(s)).clamp(min=0.0).to(student.dtype)
+    return ((squares - 2 * shared) / len(s)).clamp(min=0.0).to(student)
 
 
 def best_rotation(s: torch.Tensor, t: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from consilience.objectives.precision import to_solver
+
 ROWS = 64  # assumed: 64^3 angles; the whole of a batch of 256 is 64 times as many
 SMALLEST_SQUARED_DISTANCE = 1e-12  # as rkd_distance: rows closer than this have no direction between them
 
@@ -30,8 +32,8 @@ def rkd_angle(student: torch.Tensor, target: torch.Tensor, *, rows: int = ROWS) 
     count = min(rows, len(student))
     chosen = torch.arange(count, device=student.device) * len(student) // count
     with torch.no_grad():
-        wanted = angle_cosines(target[chosen].double())
-    return functional.smooth_l1_loss(angle_cosines(student[chosen].double()), wanted).to(student.dtype)
+        wanted = angle_cosines(to_solver(target[chosen]))
+    return functional.smooth_l1_loss(angle_cosines(to_solver(student[chosen])), wanted).to(student)
 
 
 def angle_cosines(x: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 
 from consilience.core.errors import ShapeError
 from consilience.core.seeds import rng_from_name
+from consilience.objectives.precision import to_solver
 
 SIMPLEX_POINTS = 5  # cited: design, section 9
 PROJECTION_DIMENSIONS = 16  # cited: design, section 9
@@ -54,9 +55,10 @@ def spread(
     fixed = spread_projection(width) if projection is None else projection
     chosen = simplex_rows(rows) if simplices is None else simplices
     # fp64: a determinant of small distances cancels; 512 simplices cost next to nothing.
-    points = student.double() @ fixed.to(student.device, torch.float64)
+    points = to_solver(student)
+    points = points @ fixed.to(points)
     wanted = isotropic_cv(points.shape[1]) if target_cv is None else target_cv
-    return (simplex_cv(points[chosen.to(student.device)]) - wanted).square().to(student.dtype)
+    return (simplex_cv(points[chosen.to(points.device)]) - wanted).square().to(student)
 
 
 def simplex_cv(points: torch.Tensor) -> torch.Tensor:

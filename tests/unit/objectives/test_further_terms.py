@@ -13,6 +13,7 @@ from consilience.gauges.effective_rank import fixed_projection, simplex_volumes
 from consilience.objectives.bce import bce
 from consilience.objectives.cka import cka
 from consilience.objectives.element_mse import element_mse
+from consilience.objectives.infonce import infonce
 from consilience.objectives.mimicry import mimicry
 from consilience.objectives.procrustes import best_rotation, procrustes
 from consilience.objectives.rkd_angle import rkd_angle
@@ -66,6 +67,12 @@ def test_element_mse_is_mimicry_over_the_width():
     s, t = rows(6, 8, 4), rows(6, 8, 5)
     assert element_mse(s, t).item() == pytest.approx(mimicry(s, t).item() / 8, rel=1e-12)
     assert element_mse(EYE, EYE.flip(0)).item() == 1.0
+
+
+def test_at_the_start_element_mse_is_a_thousand_times_smaller_than_infonce():
+    # FT4 document, part IV: "per-element MSE is ~1000x smaller than the contrastive term at initialization".
+    s, t = rows(256, 512, 28), rows(256, 512, 29)
+    assert 700 < (infonce(s, t) / element_mse(s, t)).item() < 2000
 
 
 # bce
