@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from consilience.recipes.migrate import load_query_adapter, migrate
     from consilience.recipes.rotate import rotate
     from consilience.recipes.run import run
+    from consilience.recipes.static import static
+    from consilience.recipes.study import study
 
 _MODULES = {"load_query_adapter": "migrate"}  # functions whose module has another name
 
@@ -42,6 +44,8 @@ __all__ = [
     "migrate",
     "rotate",
     "run",
+    "static",
+    "study",
 ]
 
 

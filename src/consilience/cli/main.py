@@ -24,6 +24,8 @@ from consilience.cli import (
     migrate,
     rotate,
     run,
+    static,
+    study,
 )
 
 _INTERRUPTED = 130
@@ -38,7 +40,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (corpus, grammar, embed, align, consensus, distill, rotate, migrate, evaluate, export, run, inspect):
+VERBS = (
+    corpus, grammar, embed, align, consensus, static, distill, rotate, migrate, evaluate, export, run, study, inspect,
+)  # fmt: skip
+for verb in VERBS:
     app.command(name=verb.__name__.rsplit(".", 1)[-1])(verb.command)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from consilience.core.artefacts import (
     TIMING,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from consilience.corpora.text import CorpusSpec
     from consilience.recipes.initial_student import InitialStudent
     from consilience.students.presets import HeadKind, StudentConfig
-    from consilience.students.text import StudentEncoder
+    from consilience.students.text import StudentEncoder, TextStudent
     from consilience.training.loop import TrainingSummary
     from consilience.training.token_store import TokenStore
 
@@ -257,7 +257,7 @@ def _fit_head(
     rows = rows[:: max(len(rows) // _HEAD_ROWS, 1)][:_HEAD_ROWS]
     targets = normalise_rows(np.asarray(bank[rows]), where=str(bank.path))
     cosine = fit_linear_head(
-        start.module,
+        cast("TextStudent", start.module),
         [np.asarray(store[int(row)], dtype=np.int64) for row in rows],
         targets if axes is None else targets @ axes,
         pad=store.pad,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from consilience.corpora.text import Corpus
     from consilience.students.presets import HeadKind, StudentConfig
+    from consilience.students.static import StaticStudent
+    from consilience.students.text import TextStudent
 
 DEFAULT_TOKENIZER = "packaged:all-MiniLM-L6-v2"  # bert-base-uncased's WordPiece, 30,522 tokens
 STATIC = "static"
@@ -63,7 +65,7 @@ class InitialStudent:
         fits_head: a new linear head on trained layers, which is to be set to the least-squares map onto the targets.
     """
 
-    module: nn.Module
+    module: TextStudent | StaticStudent
     tokenizer: Tokenizer
     name: str
     config: Mapping[str, Any]
@@ -171,15 +173,14 @@ def _is_student(source: str | Path) -> bool:
 
 
 def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
-    from consilience.students.static import StaticStudent, build_static, load_table
-
     unfit = {"--layers": options.layers, "--head": options.head, "--token-table": options.token_table}
     given = [name for name, value in unfit.items() if value is not None]
     if given:
         raise InputError(f"distill: a static student has no {' and '.join(given)}. Leave it out")
-    module: nn.Module
+    from consilience.students.static import StaticStudent, build_static, load_table, plain_tokenizer
+
     if options.init is None:
-        words = read_tokenizer(options.tokenizer or DEFAULT_TOKENIZER, texts, options.vocab_size)
+        words = plain_tokenizer(read_tokenizer(options.tokenizer or DEFAULT_TOKENIZER, texts, options.vocab_size))
         module, origin = build_static(words.get_vocab_size(), options.dimensions, seed=options.seed), {}
     else:
         table, words = load_table(options.init)
@@ -195,7 +196,7 @@ def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
     return InitialStudent(module, words, STATIC, config, 256, 512, None, origin)
 
 
-def _set_table(module: nn.Module, words: Tokenizer, options: StartOptions) -> dict[str, Any]:
+def _set_table(module: TextStudent, words: Tokenizer, options: StartOptions) -> dict[str, Any]:
     """Replace the token table by a static student's, and return what that depends on."""
     if options.token_table is None:
         return {}

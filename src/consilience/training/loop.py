@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -149,7 +149,7 @@ class _Trainer:
         torch.manual_seed(seed_from_name(f"dropout/{self.rank}", settings.seed))
         self.position = load_checkpoint(work, self.optimizers) or Position()
         self.rows_before = self.position.rows
-        module = torch.compile(student, dynamic=True) if settings.compile else student
+        module = cast(nn.Module, torch.compile(student, dynamic=True)) if settings.compile else student
         self.gradient = GradientOfBatch(
             self.accelerator,
             self.accelerator.prepare_model(module) if self.processes > 1 else module,
