@@ -127,9 +127,7 @@ def refine_table(
     transposed = design.T.tocsr()
     # Jacobi: frequent tokens have diagonals a thousand times those of rare ones.
     inverse = (1.0 / (squares + penalty)).astype(np.float32)[:, None]
-    step, left = _solve(
-        lambda p: transposed @ (design @ p) + penalty * p, right, inverse, iterations=iterations
-    )
+    step, left = _solve(lambda p: transposed @ (design @ p) + penalty * p, right, inverse, iterations=iterations)
     step[~seen] = 0.0
     return TableFit((table + step).astype(np.float32), *left)
 
@@ -157,9 +155,9 @@ def _solve(
         residual -= rate * image
         preconditioned = residual * inverse
         fresh = np.einsum("vd,vd->d", residual, preconditioned, dtype=np.float64)
-        direction = preconditioned + (fresh / np.maximum(products, np.finfo(np.float64).tiny)).astype(
-            np.float32
-        ) * direction
+        direction = (
+            preconditioned + (fresh / np.maximum(products, np.finfo(np.float64).tiny)).astype(np.float32) * direction
+        )
         products = fresh
         taken += 1
     return solution, (taken, float(np.linalg.norm(residual)) / norm)
