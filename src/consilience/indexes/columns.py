@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -56,17 +57,15 @@ def arrow_columns(label: str, schema: Any, id_column: str | None, vector_column:
     Raises:
         InputError: see :func:`choose_column`.
     """
-    import pyarrow as pa
-
     names = list(schema.names)
-    ids = [
-        field.name
-        for field in schema
-        if pa.types.is_integer(field.type) or pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
-    ]
+    ids = [field.name for field in schema if _can_be_id(field.type)]
     lists = [field.name for field in schema if _is_float_list(field.type)]
     vector = choose_column(label, "vector", vector_column, lists, names, "vector")
-    return choose_column(label, "id", id_column, ids, names, "id"), vector
+    chosen = choose_column(label, "id", id_column, ids, names, "id")
+    for name in (chosen, vector):
+        if names.count(name) > 1:
+            raise InputError(f"{label}: {names.count(name)} columns are called {name!r}. Give each its own name")
+    return chosen, vector
 
 
 def ids_of(label: str, array: Any) -> list[str]:  # noqa: ANN401 - pyarrow.Array
@@ -81,6 +80,8 @@ def ids_of(label: str, array: Any) -> list[str]:  # noqa: ANN401 - pyarrow.Array
         raise InputError(
             f"{label}: {array.null_count} rows of one block have no id. Fill them in or choose another column"
         )
+    if is_uuid(array.type):
+        return [str(UUID(bytes=value)) for value in array.storage.to_pylist()]
     ids: list[str] = array.cast(pa.string()).to_pylist()
     return ids
 
@@ -109,7 +110,8 @@ def vectors_of(label: str, array: Any, ids: Sequence[str], dimensions: int) -> V
     if numbers.null_count:
         row = pc.index(pc.is_null(numbers), value=True).as_py() // dimensions
         raise InputError(f"{label}: the vector of id {ids[row]!r} lacks a number. Embed or delete that row")
-    return np.array(numbers.to_numpy(zero_copy_only=False), dtype=np.float32).reshape(-1, dimensions)
+    with np.errstate(over="ignore"):  # what float32 can't hold becomes infinite, and is refused as that
+        return np.array(numbers.to_numpy(zero_copy_only=False), dtype=np.float32).reshape(-1, dimensions)
 
 
 def new_schema(schema: Any, vector: str, dimensions: int) -> Any:  # noqa: ANN401 - pyarrow.Schema
@@ -142,8 +144,23 @@ def with_vectors(batch: Any, schema: Any, vector: str, vectors: Vectors) -> Any:
         large = pa.types.is_large_list(kind)
         offsets = pa.array(ends, type=pa.int64() if large else pa.int32())
         column = (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, numbers, type=kind)
-    columns = [column if name == vector else batch.column(name) for name in schema.names]
+    # By position: other columns may share a name.
+    columns = [column if name == vector else batch.column(at) for at, name in enumerate(schema.names)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def is_uuid(kind: Any) -> bool:  # noqa: ANN401 - pyarrow.DataType
+    """Return whether an Arrow type is that of UUIDs."""
+    return getattr(kind, "extension_name", None) == "arrow.uuid"
+
+
+def _can_be_id(kind: Any) -> bool:  # noqa: ANN401 - pyarrow.DataType
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return bool(texts or pa.types.is_integer(kind) or is_uuid(kind))
 
 
 def _is_float_list(kind: Any) -> bool:  # noqa: ANN401 - pyarrow.DataType

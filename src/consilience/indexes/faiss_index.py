@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.errors import InputError, StorageError
+from consilience.core.errors import InputError
 from consilience.core.extras import require
 from consilience.core.progress import log
 from consilience.indexes.faiss_build import EXACT, empty_like, needs_ids, training_rows
@@ -20,6 +20,7 @@ from consilience.indexes.index import (
     Vectors,
     checked_blocks,
     fingerprint_blocks,
+    is_row_number,
     lookup_by_scan,
     require_ids,
     require_rows,
@@ -81,7 +82,7 @@ class FaissIndex:
         """See :meth:`VectorIndex.lookup`."""
         if self._has_own_ids():
             return lookup_by_scan(self, self._blocks(8192), ids)
-        known = [name.isascii() and name.isdigit() and int(name) < self.rows for name in ids]
+        known = [is_row_number(name, self.rows) for name in ids]
         require_ids(self.label, [name for name, there in zip(ids, known, strict=True) if not there], len(ids))
         found = [self._reconstructed(int(name), 1) for name in ids]
         return np.concatenate(found) if found else np.empty((0, self.dimensions), dtype=np.float32)
@@ -90,12 +91,23 @@ class FaissIndex:
         """See :meth:`VectorIndex.fingerprint`."""
         return fingerprint_blocks(self.iter_blocks())
 
-    def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
-        """Build an index of the same structure from the new vectors and write it; inverted lists are trained anew."""
+    def require_target(self, out: str, fragment: str | None) -> None:
+        """See :meth:`RewritableIndex.require_target`."""
         if fragment is not None:
             raise InputError(f"{out}#{fragment}: a FAISS file holds one index. Leave out the #")
+        require_new(Path(out), self._path)
+        fresh = empty_like(self._faiss, self._index, self.dimensions, label=self.label)
+        lists = 0 if fresh.is_trained else int(self._faiss.extract_index_ivf(fresh).nlist)
+        if self.rows < lists:
+            raise InputError(
+                f"{self.label}: has {lists} inverted lists and {self.rows} vectors, too few for FAISS to train as many "
+                "lists anew. Give --rewrite parquet:FILE or npy:FILE and build the index from it"
+            )
+
+    def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
+        """Build an index of the same structure from the new vectors and write it; inverted lists are trained anew."""
+        self.require_target(out, fragment)
         target = Path(out)
-        require_new(target, self._path)
         fresh = empty_like(self._faiss, self._index, dimensions, label=self.label)
         with published(target) as partial:
             if not fresh.is_trained:
@@ -106,12 +118,9 @@ class FaissIndex:
                     fresh.add_with_ids(new, np.array(ids, dtype=np.int64))
                 else:
                     fresh.add(new)
-            try:
-                self._faiss.write_index(fresh, str(partial))
-            except RuntimeError as error:  # FAISS reports the file system's refusals so
-                raise StorageError(
-                    f"{target}: FAISS can't write it ({_reason(error)}). Free some space or choose another --rewrite"
-                ) from error
+            # Through a file of ours: FAISS's own writer says nothing when the last of it doesn't reach a full disk.
+            with partial.open("wb") as stream:
+                self._faiss.write_index(fresh, self._faiss.PyCallbackIOWriter(stream.write))
 
     def _training_rows(self, fresh: Any, transform: Transform, dimensions: int, block_rows: int) -> Vectors:  # noqa: ANN401
         chosen = training_rows(self._faiss, fresh, self.rows)
@@ -141,11 +150,21 @@ class FaissIndex:
         return type(inner).__name__ in EXACT
 
     def _has_own_ids(self) -> bool:
-        return isinstance(self._index, (self._faiss.IndexIDMap, self._faiss.IndexIVF))
+        inner = self._index
+        while isinstance(inner, self._faiss.IndexPreTransform):
+            inner = self._faiss.downcast_index(inner.index)
+        return isinstance(inner, (self._faiss.IndexIDMap, self._faiss.IndexIVF))
 
     def _blocks(self, rows: int) -> Iterator[Block]:
+        done = 0
         for ids, vectors in self._walk(self._index, rows):
+            done += len(ids)
             yield ids.astype(str).tolist(), vectors
+        if done != self.rows:  # of equal vectors IVFFlatDedup's lists have only one
+            raise InputError(
+                f"{self.label}: a {type(self._index).__name__} that counts {self.rows} vectors gave {done}. "
+                "Give the vectors that it was built from, as npy or parquet"
+            )
 
     def _walk(self, index: Any, rows: int) -> Rows:  # noqa: ANN401 - faiss.Index
         """Stream the (numeric) ids and vectors of an index and of what it wraps."""
@@ -154,6 +173,12 @@ class FaissIndex:
             names = faiss.vector_to_array(index.id_map)
             for positions, vectors in self._walk(faiss.downcast_index(index.index), rows):
                 yield names[positions], vectors
+        elif isinstance(index, faiss.IndexPreTransform):
+            # Not its own reconstruction, which takes the ids of inverted lists for positions.
+            for ids, vectors in self._walk(faiss.downcast_index(index.index), rows):
+                yield ids, self._untransformed(index, vectors)
+        elif isinstance(index, faiss.IndexIVFFastScan):
+            raise self._without_vectors(index, "it keeps codes for scanning only")  # FAISS would crash
         elif isinstance(index, faiss.IndexIVF):
             yield from _rebatched(self._walk_lists(index, rows), rows)
         else:
@@ -169,21 +194,36 @@ class FaissIndex:
             for start in range(0, size, rows):
                 stop = min(start + rows, size)
                 ids = faiss.rev_swig_ptr(lists.get_ids(number), size)[start:stop].copy()
-                vectors = np.empty((stop - start, self.dimensions), dtype=np.float32)
-                for row in range(stop - start):
-                    index.reconstruct_from_offset(number, start + row, faiss.swig_ptr(vectors[row]))
+                vectors = np.empty((stop - start, int(index.d)), dtype=np.float32)
+                try:
+                    for row in range(stop - start):
+                        index.reconstruct_from_offset(number, start + row, faiss.swig_ptr(vectors[row]))
+                except RuntimeError as error:
+                    raise self._without_vectors(index, _reason(error)) from error
                 yield ids, vectors
+
+    def _untransformed(self, index: Any, vectors: Vectors) -> Vectors:  # noqa: ANN401 - faiss.IndexPreTransform
+        """Take vectors back through the transforms before an index."""
+        before = np.empty((len(vectors), int(index.d)), dtype=np.float32)
+        try:
+            index.reverse_chain(len(vectors), self._faiss.swig_ptr(vectors), self._faiss.swig_ptr(before))
+        except RuntimeError as error:
+            raise self._without_vectors(index, _reason(error)) from error
+        return before
 
     def _reconstructed(self, start: int, number: int, index: Any = None) -> Vectors:  # noqa: ANN401 - faiss.Index
         index = self._index if index is None else index
         try:
             vectors: Vectors = index.reconstruct_n(start, number)
         except RuntimeError as error:
-            raise InputError(
-                f"{self.label}: a {type(index).__name__} can't give its vectors back ({_reason(error)}). "
-                "Give the vectors that it was built from, as npy or parquet"
-            ) from error
+            raise self._without_vectors(index, _reason(error)) from error
         return vectors
+
+    def _without_vectors(self, index: Any, reason: str) -> InputError:  # noqa: ANN401 - faiss.Index
+        return InputError(
+            f"{self.label}: a {type(index).__name__} can't give its vectors back ({reason}). "
+            "Give the vectors that it was built from, as npy or parquet"
+        )
 
 
 def _rebatched(blocks: Rows, rows: int) -> Rows:

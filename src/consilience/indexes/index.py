@@ -61,6 +61,14 @@ class VectorIndex(Protocol):
 class RewritableIndex(VectorIndex, Protocol):
     """An index that can be written again with other vectors, as a new index of the same kind."""
 
+    def require_target(self, out: str, fragment: str | None) -> None:
+        """Refuse, before any work, a new index that :meth:`rewrite` couldn't write.
+
+        Raises:
+            InputError: the place or the name isn't free or isn't possible, or an index like this can't be built anew.
+        """
+        ...
+
     def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
         """Write the new index to the location ``out`` (table or collection: ``fragment``), complete or not at all."""
         ...
@@ -195,6 +203,18 @@ def in_order(index: VectorIndex, found: dict[str, Vectors], ids: Sequence[str]) 
     if not ids:
         return np.empty((0, index.dimensions), dtype=np.float32)
     return np.stack([found[name] for name in ids]).astype(np.float32, copy=False)
+
+
+def is_row_number(name: str, rows: int) -> bool:
+    """Return whether an id, as text, is the number of one of so many rows.
+
+    Example:
+        >>> is_row_number("7", 10), is_row_number("9" * 5000, 10)
+        (True, False)
+    """
+    digits = name.lstrip("0") or "0"  # 007 is 7
+    # Compared as text first: Python refuses to read numbers of thousands of digits.
+    return bool(name) and name.isascii() and name.isdigit() and len(digits) <= len(str(rows)) and int(digits) < rows
 
 
 def require_ids(label: str, unknown: Sequence[str], asked: int) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import InputError
 from consilience.core.extras import require
 from consilience.core.progress import log
-from consilience.indexes.columns import arrow_columns, ids_of, new_schema, vectors_of, with_vectors
+from consilience.indexes.columns import arrow_columns, ids_of, is_uuid, new_schema, vectors_of, with_vectors
 from consilience.indexes.index import (
     Block,
     Metric,
@@ -19,6 +22,7 @@ from consilience.indexes.index import (
     checked_blocks,
     fingerprint_blocks,
     in_order,
+    lookup_by_scan,
     require_rows,
     transformed,
 )
@@ -37,6 +41,7 @@ _VECTOR_INDEXES = {
     "ivfhnswflat": "HnswFlat",
 }
 _SCALAR_INDEXES = {"btree": "BTree", "bitmap": "Bitmap", "labellist": "LabelList"}
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _EMBEDDING_FUNCTIONS = b"embedding_functions"
 
 
@@ -75,13 +80,11 @@ class LanceIndex:
         if not self._path.is_dir():
             found = ", ".join(sorted(path.stem for path in folder.glob("*.lance"))) or "none"
             raise InputError(f"{folder}: has no table {table!r}; it has {found}. Choose one behind the #")
-        try:
+        with self._readable():
             self._table: Any = self._lancedb.connect(str(folder)).open_table(table)
-        except (ValueError, RuntimeError, OSError) as error:
-            raise InputError(f"{self.label}: LanceDB can't open it ({error}). Check the table") from error
-        # Pinned: what another process adds meanwhile is left out of every pass alike.
-        self._table.checkout(self._table.version)
-        self.rows = int(self._table.count_rows())
+            # Pinned: what another process adds meanwhile is left out of every pass alike.
+            self._table.checkout(self._table.version)
+            self.rows = int(self._table.count_rows())
         require_rows(self.label, self.rows)
         self._schema: Any = self._table.schema
         self._columns = arrow_columns(self.label, self._schema, id_column, vector_column)
@@ -97,14 +100,18 @@ class LanceIndex:
         import pyarrow as pa
 
         id_column, vector_column = self._columns
-        numeric = pa.types.is_integer(self._schema.field(id_column).type)
+        kind = self._schema.field(id_column).type
+        numeric = pa.types.is_integer(kind)
+        if is_uuid(kind) or pa.types.is_dictionary(kind):  # which can't be filtered by text
+            return lookup_by_scan(self, self._blocks(8192), ids)
         found: dict[str, Vectors] = {}
         wanted = sorted({name for name in ids if not numeric or _is_integer(name)})
         for start in range(0, len(wanted), _LOOKUP_IDS):
             some = wanted[start : start + _LOOKUP_IDS]
             values = some if numeric else ["'" + name.replace("'", "''") + "'" for name in some]
-            query = self._table.search().where(f"`{id_column}` IN ({', '.join(values)})")
-            batch = query.select([id_column, vector_column]).limit(self.rows).to_arrow().combine_chunks()
+            with self._readable():
+                query = self._table.search().where(f"`{id_column}` IN ({', '.join(values)})")
+                batch = query.select([id_column, vector_column]).limit(self.rows).to_arrow().combine_chunks()
             if batch.num_rows:
                 names = ids_of(self.label, batch.column(id_column).chunk(0))
                 vectors = vectors_of(self.label, batch.column(vector_column).chunk(0), names, self.dimensions)
@@ -115,21 +122,37 @@ class LanceIndex:
         """See :meth:`VectorIndex.fingerprint`."""
         return fingerprint_blocks(self.iter_blocks())
 
+    def require_target(self, out: str, fragment: str | None) -> None:
+        """See :meth:`RewritableIndex.require_target`."""
+        name = fragment or self._path.stem
+        if _NAME.fullmatch(name) is None or not name.strip("."):
+            raise InputError(
+                f"{name!r}: can't be the name of a LanceDB table. Take letters, digits, '_', '-' and '.' behind the "
+                "# of --rewrite"
+            )
+        require_new(table_path(Path(out), name), self._path)
+        blobs = [field.name for field in self._schema if _is_blob(field)]
+        if blobs:
+            raise InputError(
+                f"{self.label}: its column {blobs[0]!r} holds blobs, which LanceDB gives only one by one, so the table "
+                "can't be copied. Give --rewrite parquet:FILE or npy:FILE, with the ids and the new vectors"
+            )
+
     def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
         """Write a new table, in a new folder or under a new name: all other columns copied, its indexes built anew."""
         import pyarrow as pa
 
+        self.require_target(out, fragment)
         name = fragment or self._path.stem
         target = table_path(Path(out), name)
-        require_new(target, self._path)
         schema = self._new_schema(dimensions)
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
 
         def batches() -> Iterator[Any]:
-            # LanceDB wraps what a generator raises in its own error, so the first is kept aside.
+            # LanceDB wraps what a generator raises, an interrupt too, in its own error, so the first is kept aside.
             try:
                 yield from self._rewritten(schema, transform, dimensions, block_rows)
-            except Exception as error:
+            except BaseException as error:
                 failures.append(error)
                 raise
 
@@ -141,7 +164,7 @@ class LanceIndex:
                 table = inner.create_table(name, data=reader, schema=schema)
                 self._index_anew(table)
             except (ValueError, RuntimeError, OSError, pa.ArrowException) as error:
-                raise (failures[0] if failures else error) from error
+                raise (failures[0] if failures else _refusal(error, str(target))) from error
 
     def _rewritten(self, schema: Any, transform: Transform, dimensions: int, block_rows: int) -> Iterator[Any]:  # noqa: ANN401
         id_column, vector_column = self._columns
@@ -188,7 +211,8 @@ class LanceIndex:
         kind = self._schema.field(self._columns[1]).type
         if pa.types.is_fixed_size_list(kind):
             return int(kind.list_size)
-        first = self._table.search().select([self._columns[1]]).limit(1).to_arrow()
+        with self._readable():
+            first = self._table.search().select([self._columns[1]]).limit(1).to_arrow()
         width = len(first.column(0)[0].as_py() or ())
         if width < 1:
             raise InputError(
@@ -208,12 +232,22 @@ class LanceIndex:
     def _batches(self, columns: list[str] | None, rows: int) -> Iterator[Any]:
         # Page by page: in one long scan LanceDB reads up to two gigabytes ahead.
         for start in range(0, self.rows, rows):
-            query = self._table.search().offset(start).limit(rows)
-            if columns is not None:
-                query = query.select(columns)
-            for batch in query.to_batches(rows):
-                if batch.num_rows:
-                    yield batch
+            with self._readable():
+                query = self._table.search().offset(start).limit(rows)
+                if columns is not None:
+                    query = query.select(columns)
+                batches = [batch for batch in query.to_batches(rows) if batch.num_rows]
+            yield from batches
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Turn what LanceDB says of a table that it can't read into an InputError."""
+        try:
+            yield
+        except (ValueError, RuntimeError, OSError) as error:
+            raise InputError(
+                f"{self.label}: LanceDB can't read it ({_reason(error)}). Check the table, or restore it from a copy"
+            ) from error
 
     def _blocks(self, rows: int) -> Iterator[Block]:
         id_column, vector_column = self._columns
@@ -230,6 +264,25 @@ def table_path(folder: Path, table: str) -> Path:
 def _kind(config: Any) -> str:  # noqa: ANN401 - lancedb's IndexConfig
     """Return an index's kind in one spelling: versions write ``IvfPq`` or ``IVF_PQ``."""
     return str(config.index_type).lower().replace("_", "")
+
+
+def _is_blob(field: Any) -> bool:  # noqa: ANN401 - pyarrow.Field
+    metadata = field.metadata or {}
+    name = getattr(field.type, "extension_name", "") or metadata.get(b"ARROW:extension:name", b"").decode()
+    return name.startswith("lance.blob") or b"lance-encoding:blob" in metadata
+
+
+def _reason(error: BaseException) -> str:
+    """Return LanceDB's message without the place in its source."""
+    return re.sub(r",? ?\S+\.rs:\d+(:\d+)?$", "", " ".join(str(error).split())).rstrip(" .")
+
+
+def _refusal(error: BaseException, target: str) -> Exception:
+    """Return what a failure of LanceDB's writing means: the file system's refusal, or LanceDB's own."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    if number is not None:
+        return OSError(int(number[1]), os.strerror(int(number[1])), target)
+    return InputError(f"{target}: LanceDB can't write it ({_reason(error)}). Give --rewrite parquet:FILE or npy:FILE")
 
 
 def _is_integer(name: str) -> bool:

@@ -20,6 +20,7 @@ from consilience.indexes.index import (
     Vectors,
     checked_blocks,
     fingerprint_blocks,
+    is_row_number,
     lookup_by_scan,
     require_ids,
     require_rows,
@@ -86,7 +87,7 @@ class NpyIndex:
         """See :meth:`VectorIndex.lookup`."""
         if self._ids is not None:
             return lookup_by_scan(self, self._blocks(8192), ids)
-        known = [name.isascii() and name.isdigit() and int(name) < self.rows for name in ids]
+        known = [is_row_number(name, self.rows) for name in ids]
         require_ids(self.label, [name for name, there in zip(ids, known, strict=True) if not there], len(ids))
         return np.asarray(self._array()[[int(name) for name in ids]], dtype=np.float32)
 
@@ -94,11 +95,15 @@ class NpyIndex:
         """See :meth:`VectorIndex.fingerprint`."""
         return fingerprint_blocks(self.iter_blocks())
 
-    def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
-        """Write a new .npy file of the same type, and its ids beside it if they aren't row numbers."""
+    def require_target(self, out: str, fragment: str | None) -> None:
+        """See :meth:`RewritableIndex.require_target`."""
         if fragment is not None:
             raise InputError(f"{out}#{fragment}: the ids go to {ids_path(Path(out))}. Leave out the #")
         require_new(Path(out), self._path)
+
+    def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
+        """Write a new .npy file of the same type, and its ids beside it if they aren't row numbers."""
+        self.require_target(out, fragment)
         write_npy(self, Path(out), transform, dimensions, block_rows)
 
     def _array(self) -> NDArray[Any]:
@@ -130,11 +135,13 @@ class NpyIndex:
     def _id_lines(self) -> Iterator[str]:
         path = self._ids or ids_path(self._path)
         try:
-            with path.open(encoding="utf-8", newline="\n") as stream:
+            with path.open(encoding="utf-8-sig", newline="\n") as stream:
                 for line in stream:
                     yield line.rstrip("\r\n")
         except FileNotFoundError as error:
             raise InputError(f"{path}: no such file of ids. Check the path") from error
+        except OSError as error:
+            raise InputError(f"{path}: can't be read as a list of ids ({error.strerror}). Check the path") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: isn't UTF-8 text ({error}). Write the ids as UTF-8, one a line") from error
 

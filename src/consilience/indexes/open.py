@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import cast, get_args
 
@@ -11,7 +12,6 @@ from consilience.indexes.index import Metric, RewritableIndex, Transform, Vector
 from consilience.indexes.publish import require_new
 from consilience.indexes.spec import IndexSpec, parse_index_spec
 
-_FILES = ("npy", "parquet", "faiss")  # kinds that are one file or folder
 _ANY_SOURCE = ("npy", "parquet")  # kinds that the rows of any index can be written as
 
 
@@ -78,7 +78,8 @@ def plan_target(source: VectorIndex, out: str) -> IndexSpec:
         out: spec of the new index, see :func:`write_index`.
 
     Raises:
-        InputError: a kind that this source can't be written as; or a file that is the source, lies in it, or exists.
+        InputError: a kind that this source can't be written as; or what is the source, lies in it, exists, or can't be
+            built.
     """
     origin = cast("IndexSpec | None", getattr(source, "spec", None))
     target = parse_index_spec(out, default=origin or IndexSpec(source.kind, "", None))
@@ -87,8 +88,12 @@ def plan_target(source: VectorIndex, out: str) -> IndexSpec:
             f"{source.label}: a {source.kind} index can't be written as {target.kind}. "
             f"Give a new {source.kind} index, npy:FILE or parquet:FILE as --rewrite"
         )
-    if target.kind in _FILES and origin is not None:
-        require_new(Path(target.location), Path(origin.location))
+    if target.kind == source.kind:
+        cast("RewritableIndex", source).require_target(target.location, target.fragment)
+    else:
+        # A folder of parquet files may be the source; a database's address isn't a path.
+        origin_path = Path(origin.location if origin is not None and source.kind != "pgvector" else os.devnull)
+        require_new(Path(target.location), origin_path)
     return target
 
 

@@ -85,12 +85,16 @@ class ParquetIndex:
         """See :meth:`VectorIndex.fingerprint`."""
         return fingerprint_blocks(self.iter_blocks())
 
-    def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
-        """Write the same file, or a folder of the same files, with other vectors; all other columns are copied."""
+    def require_target(self, out: str, fragment: str | None) -> None:
+        """See :meth:`RewritableIndex.require_target`."""
         if fragment is not None:
             raise InputError(f"{out}#{fragment}: the columns keep their names. Leave out the #")
+        require_new(Path(out), self._path)
+
+    def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
+        """Write the same file, or a folder of the same files, with other vectors; all other columns are copied."""
+        self.require_target(out, fragment)
         target = Path(out)
-        require_new(target, self._path)
         checks = RowChecks(self.label, self.dimensions)
         with published(target) as partial:
             for file in self._files:
@@ -109,7 +113,7 @@ class ParquetIndex:
         with _opened(file) as parquet:
             schema = new_schema(parquet.schema_arrow, vector_column, dimensions)
             with pq.ParquetWriter(out, schema, compression=_compression(parquet)) as writer:
-                for batch in parquet.iter_batches(batch_size=block_rows):
+                for batch in _batches(file, parquet, block_rows):
                     ids = ids_of(self.label, batch.column(id_column))
                     vectors = vectors_of(self.label, batch.column(vector_column), ids, self.dimensions)
                     checks.check(ids, vectors)
@@ -146,21 +150,21 @@ class ParquetIndex:
     def _vector_columns(self, rows: int) -> Iterator[Any]:
         for file in self._files:
             with _opened(file) as parquet:
-                for batch in parquet.iter_batches(batch_size=rows, columns=[self._columns[1]]):
+                for batch in _batches(file, parquet, rows, [self._columns[1]]):
                     yield batch.column(0)
 
     def _blocks(self, rows: int) -> Iterator[Block]:
         id_column, vector_column = self._columns
         for file in self._files:
             with _opened(file) as parquet:
-                for batch in parquet.iter_batches(batch_size=rows, columns=[id_column, vector_column]):
+                for batch in _batches(file, parquet, rows, [id_column, vector_column]):
                     ids = ids_of(self.label, batch.column(id_column))
                     yield ids, vectors_of(self.label, batch.column(vector_column), ids, self.dimensions)
 
     def _all_ids(self) -> Iterator[list[str]]:
         for file in self._files:
             with _opened(file) as parquet:
-                for batch in parquet.iter_batches(columns=[self._columns[0]]):
+                for batch in _batches(file, parquet, 65_536, [self._columns[0]]):
                     yield ids_of(self.label, batch.column(0))
 
 
@@ -192,6 +196,21 @@ def _opened(path: Path) -> Any:  # noqa: ANN401 - pyarrow.parquet.ParquetFile
         return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path}: can't be read as parquet ({error}). Check the file") from error
+
+
+def _batches(path: Path, parquet: Any, rows: int, columns: list[str] | None = None) -> Iterator[Any]:  # noqa: ANN401
+    """Read a file's record batches; damage in its pages shows only here."""
+    import pyarrow as pa
+
+    batches = parquet.iter_batches(batch_size=rows, columns=columns)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path}: is damaged ({error}). Restore the file from a copy") from error
+        if batch is None:
+            return
+        yield batch
 
 
 def _compression(parquet: Any) -> str:  # noqa: ANN401 - pyarrow.parquet.ParquetFile

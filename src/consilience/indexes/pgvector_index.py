@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from consilience.indexes.index import (
 from consilience.indexes.spec import IndexSpec
 
 _CONNECT_SECONDS = 10  # assumed: a database that is there answers sooner
+_NAMED_TABLES = 10  # how many an error names
 _VECTOR_TYPES = ("vector", "halfvec")
 _ID_TYPES = ("int2", "int4", "int8", "text", "varchar", "bpchar", "uuid")
 _METRICS: dict[str, Metric] = {"cosine_ops": "cosine", "ip_ops": "dot", "l2_ops": "l2"}
@@ -44,9 +46,12 @@ _FIND_KEY = """
 SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
 WHERE i.indrelid = %s AND i.indisprimary
 """
+# Through the dependencies, which an index on an expression of the column has, too.
 _FIND_OPERATORS = """
 SELECT DISTINCT o.opcname FROM pg_index i
-JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = %(column)s AND a.attnum = ANY(i.indkey)
+JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam AND m.amname IN ('hnsw', 'ivfflat')
+JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refobjid = i.indrelid
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = %(column)s AND a.attnum = d.refobjsubid
 JOIN pg_opclass o ON o.oid = ANY(i.indclass)
 WHERE i.indrelid = %(table)s
 """
@@ -123,14 +128,23 @@ class PgvectorIndex:
         """See :meth:`VectorIndex.lookup`."""
         found: dict[str, Vectors] = {}
         with self.reading() as cursor:
-            query = self.compose("SELECT {id}::text, {send} FROM {table} WHERE {id}::text = ANY(%s)")
-            for name, data in cursor.execute(query, [list(ids)], binary=True):
+            # As a literal: beside a parameter, a % in a column's name would have to be doubled.
+            query = self.compose("SELECT {id}::text, {send} FROM {table} WHERE {id}::text = ANY({ids})", ids=list(ids))
+            for name, data in cursor.execute(query, binary=True):
                 found[name] = self.decoded(name, data)
         return in_order(self, found, ids)
 
     def fingerprint(self) -> str:
         """See :meth:`VectorIndex.fingerprint`."""
         return fingerprint_blocks(self.iter_blocks())
+
+    def require_target(self, out: str, fragment: str | None) -> None:
+        """See :meth:`RewritableIndex.require_target`."""
+        from consilience.indexes.pgvector_write import require_table
+
+        if fragment is None:
+            raise InputError(f"{self.label}: expected the new table's name behind a '#'. Write --rewrite '#TABLE'")
+        require_table(self, out, fragment)
 
     def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
         """Write a new table of the same columns, keys and indexes, the vector column's width changed."""
@@ -196,7 +210,13 @@ class PgvectorIndex:
             "JOIN pg_class c ON c.oid = a.attrelid WHERE t.typname = ANY(%s) AND c.relkind IN ('r', 'p') ORDER BY 1",
             [list(_VECTOR_TYPES)],
         ).fetchall()
-        names = ", ".join(name for (name,) in found) or "none"
+        names = ", ".join(name for (name,) in found[:_NAMED_TABLES]) or "none"
+        names += ", ..." if len(found) > _NAMED_TABLES else ""
+        view = cursor.execute(
+            "SELECT relkind IN ('v', 'm') FROM pg_class WHERE oid = to_regclass(%s)", [table]
+        ).fetchone()
+        if view is not None and view[0]:
+            raise InputError(f"{self.label}: {table} is a view. Give the table behind it; tables with vectors: {names}")
         raise InputError(f"{self.label}: no table {table!r}; tables with vectors: {names}. Choose one behind the #")
 
     def _count(self, cursor: Any) -> int:  # noqa: ANN401 - psycopg.Cursor
@@ -218,8 +238,18 @@ class PgvectorIndex:
 
     def _metric(self, cursor: Any) -> Metric:  # noqa: ANN401 - psycopg.Cursor
         operators = cursor.execute(_FIND_OPERATORS, {"table": self.oid, "column": self.vector.name})
-        found = {_METRICS.get(name.partition("_")[2]) for (name,) in operators} - {None}
-        return found.pop() or "cosine" if len(found) == 1 else "cosine"
+        # Bits, as of binary quantisation, only choose candidates, which are then compared by something else.
+        names = sorted(name for (name,) in operators if not name.startswith("bit_"))
+        found = {_METRICS.get(name.partition("_")[2]) for name in names}
+        if not found:
+            return "cosine"
+        metric = found.pop()
+        if found or metric is None:
+            raise InputError(
+                f"{self.label}: {self.vector.name!r} is indexed by {', '.join(names)}, which doesn't tell one of "
+                "cosine, dot or l2. Say --metric"
+            )
+        return metric
 
 
 def find_table(cursor: Any, table: str, schema: str | None = None) -> tuple[int, str, str] | None:  # noqa: ANN401
@@ -231,10 +261,29 @@ def find_table(cursor: Any, table: str, schema: str | None = None) -> tuple[int,
         schema: where it has to be.
     """
     found = cursor.execute(_FIND_TABLE, {"schema": schema, "table": table}).fetchone()
-    if found is None and schema is None and "." in table:
-        schema, _, table = table.partition(".")
+    if found is None and schema is None:
+        schema, table = split_name(table)
         found = cursor.execute(_FIND_TABLE, {"schema": schema, "table": table}).fetchone()
     return None if found is None else (int(found[0]), str(found[1]), str(found[2]))
+
+
+def split_name(name: str) -> tuple[str | None, str]:
+    """Return the schema, or None, and the table of a name as a person writes it, perhaps with SQL's quotes.
+
+    Example:
+        >>> split_name('"My Schema"."Items"'), split_name("public.items"), split_name("items")
+        (('My Schema', 'Items'), ('public', 'items'), (None, 'items'))
+    """
+    part = r'"(?:[^"]|"")+"|[^."]+'
+    quoted = re.fullmatch(rf"(?:({part})\.)?({part})", name) if '"' in name else None
+    if quoted is not None:
+        schema, table = (
+            None if found is None else found[1:-1].replace('""', '"') if found.startswith('"') else found
+            for found in quoted.groups()
+        )
+        return schema, str(table)
+    schema, dot, table = name.partition(".")
+    return (schema, table) if dot else (None, name)
 
 
 @contextmanager
@@ -246,8 +295,10 @@ def connected(dsn: str, label: str) -> Iterator[Any]:
     """
     import psycopg
 
+    # It would write lines of its own where a connection breaks, beside our error.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
     options = {} if "connect_timeout" in dsn else {"connect_timeout": _CONNECT_SECONDS}
-    problem: str
+    problem, remedy = "", "Check the table and your rights to it"
     try:
         connection = psycopg.connect(dsn, application_name="consilience", **options)
     except psycopg.Error as error:
@@ -260,7 +311,9 @@ def connected(dsn: str, label: str) -> Iterator[Any]:
             return
         except psycopg.Error as error:
             problem = _first_line(error, dsn)
-        raise InputError(f"{label}: PostgreSQL refused: {problem}. Check the table and your rights to it") from None
+            if connection.broken or (error.sqlstate or "").startswith("57"):  # ended by somebody or something
+                remedy = "See that the server runs, then run the command again"
+        raise InputError(f"{label}: PostgreSQL refused: {problem}. {remedy}") from None
     raise InputError(
         f"{label}: can't connect: {problem}. Check host, port, database, user and password (PGPASSWORD works too)"
     ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 from consilience.core.errors import InputError, ResumeError
 from consilience.core.progress import log
 from consilience.indexes.index import RowChecks, Transform, transformed
-from consilience.indexes.pgvector_index import connected, find_table, without_password
+from consilience.indexes.pgvector_index import connected, find_table, split_name, without_password
 
 if TYPE_CHECKING:
     from consilience.indexes.pgvector_index import PgvectorIndex
@@ -42,6 +43,20 @@ SELECT 'foreign keys' FROM pg_constraint WHERE conrelid = %(table)s AND contype 
 UNION SELECT 'triggers' FROM pg_trigger WHERE tgrelid = %(table)s AND NOT tgisinternal
 UNION SELECT 'row security' FROM pg_class WHERE oid = %(table)s AND relrowsecurity
 UNION SELECT 'grants' FROM pg_class WHERE oid = %(table)s AND relacl IS NOT NULL
+UNION SELECT 'partitions' FROM pg_class WHERE oid = %(table)s AND relkind = 'p'
+ORDER BY 1
+"""
+_GENERATED_FROM = """
+SELECT g.attname FROM pg_attrdef f
+JOIN pg_attribute g ON g.attrelid = f.adrelid AND g.attnum = f.adnum AND g.attgenerated <> ''
+JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refobjid = f.adrelid
+JOIN pg_attribute a ON a.attrelid = f.adrelid AND a.attnum = d.refobjsubid AND a.attname = %(column)s
+WHERE f.adrelid = %(table)s AND g.attname <> %(column)s
+"""
+_CHECKS_OF = """
+SELECT c.conname FROM pg_constraint c
+JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attname = %(column)s AND a.attnum = ANY(c.conkey)
+WHERE c.conrelid = %(table)s AND c.contype = 'c'
 """
 
 
@@ -62,7 +77,53 @@ def write_table(
         InputError: the table exists, is the source, is in another database, or PostgreSQL refuses.
         ResumeError: another process is writing it.
     """
-    schema, name = _split(source, table)
+    schema, name, label = _place(source, dsn, table)
+    with connected(dsn, label) as connection, connection.cursor() as cursor, source.reading() as reader:
+        _require_possible(cursor, reader, source, (schema, name), label)
+        (free,) = cursor.execute(
+            "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", [f"consilience {schema}.{name}"]
+        ).fetchone()
+        if not free:
+            raise ResumeError(f"{label}: another process is writing it. Wait for it or choose another --rewrite")
+        writer = _Writer(source, cursor, schema, name, label)
+        writer.create(dimensions)
+        connection.commit()
+        try:
+            writer.load(reader, transform, dimensions, block_rows)
+            writer.finish()
+            left = [what for (what,) in reader.execute(_LEFT_BEHIND, {"table": source.oid})]
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            writer.drop()
+            connection.commit()
+            raise
+        if left:
+            log(
+                f"{label}: not copied from the source: {', '.join(left)}. Add to the new table what you want there, too"
+            )
+
+
+def require_table(source: PgvectorIndex, dsn: str, table: str) -> None:
+    """Refuse, before any work, a table that :func:`write_table` couldn't write.
+
+    Args:
+        source: the table that is read.
+        dsn: where the new one would be.
+        table: its name.
+
+    Raises:
+        InputError: it exists, is the source, is in another database, or a column is generated from the vectors.
+    """
+    schema, name, label = _place(source, dsn, table)
+    with connected(dsn, label) as connection, connection.cursor() as cursor, source.reading() as reader:
+        _require_possible(cursor, reader, source, (schema, name), label)
+
+
+def _place(source: PgvectorIndex, dsn: str, table: str) -> tuple[str, str, str]:
+    """Return the new table's schema, name and label."""
+    schema, name = split_name(table)
+    schema = schema or source.schema
     label = f"pgvector:{without_password(dsn)}#{schema}.{name}"
     if (schema, name) == (source.schema, source.table):
         raise InputError(f"{label}: is the source table, which is never changed. Choose another --rewrite")
@@ -70,29 +131,30 @@ def write_table(
         raise InputError(
             f"{label}: expected a name of at most {_NAME_BYTES - len(_SUFFIX)} bytes. Choose a shorter one"
         )
-    with connected(dsn, label) as connection, connection.cursor() as cursor, source.reading() as reader:
-        _require_same_place(cursor, reader, source, label)
-        (free,) = cursor.execute(
-            "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", [f"consilience {schema}.{name}"]
-        ).fetchone()
-        if not free:
-            raise ResumeError(f"{label}: another process is writing it. Wait for it or choose another --rewrite")
-        if find_relation(cursor, schema, name):
-            raise InputError(f"{label}: already exists. Choose another --rewrite or drop it")
-        writer = _Writer(source, cursor, schema, name, label)
-        writer.create(dimensions)
-        connection.commit()
-        try:
-            writer.load(reader, transform, dimensions, block_rows)
-            writer.finish()
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            writer.drop()
-            connection.commit()
-            raise
-        for (what,) in reader.execute(_LEFT_BEHIND, {"table": source.oid}):
-            log(f"{label}: the source's {what} aren't copied. Add them to the new table if you want them there too")
+    return schema, name, label
+
+
+def _require_possible(cursor: Any, reader: Any, source: PgvectorIndex, place: tuple[str, str], label: str) -> None:  # noqa: ANN401
+    _require_same_place(cursor, reader, source, label)
+    if find_relation(cursor, *place):
+        raise InputError(f"{label}: already exists. Choose another --rewrite or drop it")
+    (may,) = cursor.execute(
+        "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s", [place[0]]
+    ).fetchone() or (None,)
+    if may is None:
+        raise InputError(f"{label}: there is no schema {place[0]!r}. Create it or choose another --rewrite")
+    if not may:
+        raise InputError(
+            f"{label}: this user may not create tables in schema {place[0]!r}. Give --rewrite with another user's "
+            "address, or parquet:FILE or npy:FILE"
+        )
+    of_vector = {"table": source.oid, "column": source.vector.name}
+    generated = [name for (name,) in reader.execute(_GENERATED_FROM, of_vector)]
+    if generated:
+        raise InputError(
+            f"{source.label}: column {generated[0]!r} is generated from {source.vector.name!r}, whose width changes, "
+            "so the table can't be copied. Give --rewrite parquet:FILE or npy:FILE, with the ids and the new vectors"
+        )
 
 
 class _Writer:
@@ -113,13 +175,18 @@ class _Writer:
         source, kind = self._source, self._source.vector.type
         self._run("CREATE TABLE {partial} (LIKE {table} INCLUDING ALL)")
         self._run("COMMENT ON TABLE {partial} IS {mark}")
+        for (check,) in self._cursor.execute(
+            _CHECKS_OF, {"table": self._oid(), "column": source.vector.name}
+        ).fetchall():  # most often of the old width
+            self._run("ALTER TABLE {partial} DROP CONSTRAINT {check}", check=self._sql().Identifier(check))
+            log(f"{self._label}: the check {check!r} of the vectors isn't copied. Add it if you want it there, too")
         # While the index is there: PostgreSQL then says at once that it can't index vectors as wide as this.
         self._run(
             "ALTER TABLE {partial} ALTER COLUMN {vector} TYPE {kind}",
             kind=self._sql().SQL("{}({})").format(self._sql().Identifier(source.vector.type_schema, kind), dimensions),
         )
         for index, definition in self._cursor.execute(_VECTOR_INDEXES, [self._oid()]).fetchall():
-            self._index_definitions.append(definition)
+            self._index_definitions.append(self._widened(definition, dimensions))
             self._run("DROP INDEX {index}", index=self._sql().Identifier(self._schema, index))
         self._own_sequences()
 
@@ -187,6 +254,15 @@ class _Writer:
             )
         self._run("DROP TABLE {partial}")
 
+    def _widened(self, definition: str, dimensions: int) -> str:
+        """Give the casts of an index on an expression, ``(embedding::halfvec(384))``, the new width."""
+        source = self._source
+        others = [c.name for c in source.columns if c.type == source.vector.type and c.name != source.vector.name]
+        if any(re.search(rf"\b{re.escape(name)}\b", definition) for name in others):
+            return definition
+        casts = rf'(::(?:[\w"]+\.)?(?:vector|halfvec|bit))\({source.dimensions}\)'
+        return re.sub(casts, rf"\g<1>({dimensions})", definition)
+
     def _own_sequences(self) -> None:
         """Give serial columns a sequence of their own, at the source's position; a shared one would bind the tables."""
         sql, source = self._sql(), self._source
@@ -244,11 +320,6 @@ def find_relation(cursor: Any, schema: str, name: str) -> bool:  # noqa: ANN401 
         "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
     )
     return cursor.execute(query, [schema, name]).fetchone() is not None
-
-
-def _split(source: PgvectorIndex, table: str) -> tuple[str, str]:
-    schema, dot, name = table.partition(".")
-    return (schema, name) if dot else (source.schema, table)
 
 
 def _require_same_place(cursor: Any, reader: Any, source: PgvectorIndex, label: str) -> None:  # noqa: ANN401

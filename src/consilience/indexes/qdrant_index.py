@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, StorageError
 from consilience.core.extras import require
 from consilience.core.files import read_json, write_json
 from consilience.indexes.columns import choose_column
@@ -66,12 +67,12 @@ class QdrantIndex:
             raise InputError(f"{folder}: no folder of Qdrant's local mode (it has no {_META}). Check the path")
         self._qdrant: Any = require("qdrant_client", extra="qdrant", purpose="to read Qdrant collections")
         self._folder = folder
-        meta = read_json(folder / _META)
-        self._collection = meta.get("aliases", {}).get(collection, collection)
-        if self._collection not in meta["collections"]:
-            found = ", ".join(sorted(meta["collections"])) or "none"
+        collections, aliases = _read_meta(folder / _META)
+        self._collection = aliases.get(collection, collection)
+        if self._collection not in collections:
+            found = ", ".join(sorted(collections)) or "none"
             raise InputError(f"{folder}: has no collection {collection!r}; it has {found}. Choose one behind the #")
-        self._config: dict[str, Any] = meta["collections"][self._collection]
+        self._config: dict[str, Any] = collections[self._collection]
         self._vector = self._choose_vector(vector)
         params = _dense_vectors(self._config)[self._vector]
         self.dimensions = int(params["size"])
@@ -103,16 +104,22 @@ class QdrantIndex:
         """See :meth:`VectorIndex.fingerprint`."""
         return fingerprint_blocks(self.iter_blocks())
 
-    def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
-        """Write a new folder with one collection: same settings, other vectors and payloads copied."""
-        target = Path(out)
-        name = fragment or self._collection
+    def require_target(self, out: str, fragment: str | None) -> None:
+        """See :meth:`RewritableIndex.require_target`."""
+        target, name = Path(out), fragment or self._collection
+        if "/" in name or not name.strip("."):
+            raise InputError(f"{name!r}: can't be the name of a collection. Choose another behind the # of --rewrite")
         if target.resolve() == self._folder.resolve():
             raise InputError(
                 f"{target}: is the source's folder, and local mode lists all its collections in one file there. "
                 "Choose a new folder for --rewrite"
             )
         require_new(target, self._folder)
+
+    def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
+        """Write a new folder with one collection: same settings, other vectors and payloads copied."""
+        self.require_target(out, fragment)
+        target, name = Path(out), fragment or self._collection
         models = self._qdrant.models
         checks = RowChecks(self.label, self.dimensions, unique=True)
         with published(target) as partial, self._snapshot() as source:
@@ -130,7 +137,10 @@ class QdrantIndex:
                         models.PointStruct(id=r.id, vector=self._replaced(r.vector, row), payload=r.payload)
                         for r, row in zip(records, new.tolist(), strict=True)
                     ]
-                    client.upsert(name, points=fresh)
+                    try:
+                        client.upsert(name, points=fresh)
+                    except sqlite3.Error as error:
+                        raise _storage_error(target, error) from error
             (partial / ".lock").unlink(missing_ok=True)
 
     def _choose_vector(self, vector: str | None) -> str:
@@ -161,14 +171,20 @@ class QdrantIndex:
     @contextmanager
     def _snapshot(self) -> Iterator[Any]:
         """Copy the collection to a temporary folder and give a client of the copy."""
-        with tempfile.TemporaryDirectory(prefix="consilience-qdrant-") as temporary:
-            folder = Path(temporary)
+        with _temporary_folder() as folder:
             inner = folder / "collection" / self._collection
             inner.mkdir(parents=True)
             write_json(folder / _META, {"collections": {self._collection: self._config}, "aliases": {}})
             with _sqlite(self._storage()) as source, closing(sqlite3.connect(inner / "storage.sqlite")) as copy:
                 source.backup(copy)
-            with closing(self._qdrant.QdrantClient(path=str(folder))) as client:
+            try:
+                client = self._qdrant.QdrantClient(path=str(folder))
+            except Exception as error:  # whatever a damaged Python object, or a setting of another version, raises
+                raise InputError(
+                    f"{self.label}: Qdrant can't open it ({type(error).__name__}: {error}). Check that the folder is "
+                    "whole and of this version of qdrant-client"
+                ) from error
+            with closing(client):
                 yield client
 
     def _ids(self, client: Any) -> list[Any]:  # noqa: ANN401 - QdrantClient
@@ -225,11 +241,81 @@ def _slices(values: Sequence[Any], rows: int) -> Iterator[Sequence[Any]]:
         yield values[start : start + rows]
 
 
+def _read_meta(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the collections and the aliases that a folder lists."""
+    meta = read_json(path)
+    collections = meta.get("collections") if isinstance(meta, dict) else None
+    if not isinstance(collections, dict) or not all(map(_is_config, collections.values())):
+        raise InputError(f"{path}: doesn't list collections as Qdrant's local mode does. Check the folder")
+    return collections, meta.get("aliases") or {}
+
+
+def _is_config(config: Any) -> bool:  # noqa: ANN401 - JSON
+    if not isinstance(config, dict) or not isinstance(config.get("vectors") or {}, dict):
+        return False
+    dense = _dense_vectors(config).values()
+    return all(isinstance(params.get("size"), int) and "distance" in params for params in dense)
+
+
 @contextmanager
 def _sqlite(path: Path) -> Iterator[sqlite3.Connection]:
     """Open an SQLite file for reading only."""
+    with _temporary_folder() as folder:
+        try:
+            if _needs_repair(path):
+                # A killed writer left its journal. SQLite would roll it back in the source, so that's done in a copy.
+                for file in (path, journal_of(path)):
+                    shutil.copyfile(file, folder / file.name)
+                path, mode = folder / path.name, "rw"
+            else:
+                mode = "ro"
+            with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode={mode}", uri=True)) as database:
+                yield database
+        except sqlite3.DatabaseError as error:
+            if _is_full(error):
+                raise _storage_error(Path(tempfile.gettempdir()), error) from error
+            if _named(error).startswith("SQLITE_BUSY"):
+                raise InputError(f"{path}: another process is writing to it. Run the command again later") from error
+            raise InputError(f"{path}: can't be read as Qdrant's local storage ({error}). Check the folder") from error
+
+
+def journal_of(path: Path) -> Path:
+    """Return the file in which SQLite keeps what a transaction has changed."""
+    return path.with_name(path.name + "-journal")
+
+
+def _needs_repair(path: Path) -> bool:
+    if not journal_of(path).is_file():
+        return False
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            yield database
-    except sqlite3.DatabaseError as error:
-        raise InputError(f"{path}: can't be read as Qdrant's local storage ({error}). Check the folder") from error
+            database.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.OperationalError as error:
+        if _named(error).startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
+            return True
+        raise
+    return False
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Give a temporary folder; it's in TMPDIR where that is set."""
+    with tempfile.TemporaryDirectory(prefix="consilience-qdrant-") as temporary:
+        yield Path(temporary)
+
+
+def _named(error: sqlite3.Error) -> str:
+    return str(getattr(error, "sqlite_errorname", ""))
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    """Return whether SQLite says that it couldn't write, and not that it couldn't read."""
+    written = ("WRITE", "FSYNC", "TRUNCATE", "DELETE", "DIR_FSYNC", "SHMSIZE")
+    return _named(error) in {"SQLITE_FULL", *(f"SQLITE_IOERR_{what}" for what in written)}
+
+
+def _storage_error(path: Path, error: sqlite3.Error) -> StorageError:
+    return StorageError(
+        f"{path}: SQLite can't write there ({error}). Free some space, choose another --rewrite, or, for temporary "
+        "copies, another TMPDIR"
+    )
