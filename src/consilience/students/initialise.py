@@ -29,7 +29,7 @@ from consilience.students.backbones import (
 from consilience.students.presets import HeadKind, StudentConfig
 from consilience.students.text import TextStudent, encode_ids
 from consilience.students.token_names import shared_tokens
-from consilience.students.tokenizer import load_tokenizer
+from consilience.students.tokenizer import load_tokenizer, pad_id
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -85,6 +85,7 @@ def warm_start_from_folder(
     model_type = str(settings.get("model_type", "bert"))
     architecture = find_architecture(model_type, where=where)
     tokenizer = load_tokenizer(root if (root / "tokenizer.json").is_file() else place)
+    _check_padding(tokenizer, architecture.first_position, where)
     tensors = plain_names(_read_tensors(root / "model.safetensors"), model_type)
     fold_token_types(tensors)
     depth = int(_size(settings, "num_hidden_layers", "n_layers", where=where))
@@ -201,6 +202,15 @@ def _check_layers(layers: Sequence[int] | None, depth: int, where: str) -> tuple
             f"{', '.join(map(str, kept)) or 'none'}. Change --layers"
         )
     return kept
+
+
+def _check_padding(tokenizer: Tokenizer, first_position: int, where: str) -> None:
+    """Refuse a tokenizer whose padding these position tables can't tell from text."""
+    if first_position and pad_id(tokenizer) != first_position - 1:
+        raise InputError(
+            f"{where}: positions are counted from the padding token's id, {first_position - 1} expected, its tokenizer "
+            f"has {pad_id(tokenizer)}. Fetch the model's own tokenizer"
+        )
 
 
 def _declared_length(folder: Path, root: Path, manifest: Mapping[str, Any] | None) -> int | None:
