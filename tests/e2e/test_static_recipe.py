@@ -1,0 +1,225 @@
+"""A static student from two hand-computable teachers and from real ones: made, resumed, refined, exported, rotated."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from consilience.core.errors import FrameMismatchError, InputError
+from consilience.corpora.caption_grammar import generate_captions
+from consilience.recipes.embed import embed
+from consilience.recipes.encoders import open_encoder
+from consilience.recipes.export import export
+from consilience.recipes.inspect import inspect
+from consilience.recipes.static import static
+from consilience.students.static import StaticEncoder, load_table
+from consilience.students.text import load_student
+from consilience.students.tokenizer import train_tokenizer
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class Letters:
+    """Counts letters, and turns the counts by a fixed matrix; one further coordinate is 1."""
+
+    parameters = None
+
+    def __init__(self, seed: int, width: int, *, fails_at: int | None = None) -> None:
+        self.name = f"letters:{seed}"
+        self.dimensions = width
+        self._matrix = np.linalg.qr(np.random.default_rng(seed).standard_normal((width, 27)).T)[0].T
+        self._left = fails_at
+
+    def identity(self) -> dict[str, Any]:
+        return {"backend": "letters", "name": self.name, "width": self.dimensions}
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise KeyboardInterrupt
+        counts = np.array([[text.lower().count(letter) for letter in LETTERS] + [1] for text in texts], dtype=float)
+        return np.asarray(counts @ self._matrix.T, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("words") / "tokenizer.json"
+    train_tokenizer(list(generate_captions(1500)), vocab_size=900).save(str(path))
+    return path
+
+
+def build(out: Path, tokenizer: Path, **options: Any) -> StaticEncoder:
+    student = static([Letters(1, 20), Letters(2, 16)], out=out, tokenizer=tokenizer, **{"dimensions": 12, **options})
+    assert isinstance(student, StaticEncoder)
+    return student
+
+
+@pytest.fixture(scope="module")
+def made(tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("made") / "student"
+    build(out, tokenizer, frequencies=list(generate_captions(300, seed=5)))
+    return out
+
+
+def test_made(made: Path) -> None:
+    facts = inspect(made)
+    assert (facts["kind"], facts["preset"], facts["dimensions"], facts["axes"]) == (
+        "student",
+        "static",
+        12,
+        "principal",
+    )
+    assert facts["config"]["architecture"] == "static"
+    assert facts["frame"].startswith("principal:")
+    assert not made.with_name("student.partial").exists()
+    encoder = open_encoder(made)
+    same, other = encoder.encode(["a dog runs", "runs a dog"]), encoder.encode(["a kitchen table"])
+    np.testing.assert_allclose(same[0], same[1], atol=1e-6)
+    assert same[0] @ other[0] < 0.99
+
+
+def test_frequent_tokens_weigh_less(tokenizer: Path, made: Path, tmp_path: Path) -> None:
+    weighted, words = load_table(made)
+    build(tmp_path / "flat", tokenizer, frequencies="none")
+    flat, _ = load_table(tmp_path / "flat")
+    the, rare = words.token_to_id("the"), words.token_to_id("zebra") or words.token_to_id("##z")
+    ratio = weighted.norm(dim=1) / flat.norm(dim=1)
+    assert ratio[the] < 0.2 * ratio[rare]
+    assert words.token_to_id("[PAD]") == 0
+    assert weighted[0].norm() == 0
+
+
+def test_interrupted_and_continued_to_equal_bytes(tokenizer: Path, made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "student"
+    frequencies = list(generate_captions(300, seed=5))
+    with pytest.raises(KeyboardInterrupt):
+        static(
+            [Letters(1, 20), Letters(2, 16, fails_at=0)],
+            out=out,
+            tokenizer=tokenizer,
+            dimensions=12,
+            frequencies=frequencies,
+        )
+    assert not out.exists()
+    build(out, tokenizer, frequencies=frequencies)
+    for path in made.iterdir():
+        if path.name != "timing.json":
+            assert (out / path.name).read_bytes() == path.read_bytes(), path.name
+    before = (out / "manifest.json").stat().st_mtime_ns
+    build(out, tokenizer, frequencies=frequencies)
+    assert (out / "manifest.json").stat().st_mtime_ns == before
+
+
+def test_banks_in_a_work_folder_serve_the_next_student(tokenizer: Path, tmp_path: Path) -> None:
+    work = tmp_path / "banks"
+    build(tmp_path / "a", tokenizer, work=work)
+    banks = sorted(work.glob("embed-*/manifest.json"))
+    stamps = [path.stat().st_mtime_ns for path in banks]
+    student = build(tmp_path / "b", tokenizer, work=work, dimensions=None, axes="reference", weights={"letters:2": 3.0})
+    assert [path.stat().st_mtime_ns for path in sorted(work.glob("embed-*/manifest.json"))] == stamps
+    assert student.dimensions == 20
+    assert not student.manifest["frame"].startswith("principal:")
+
+
+def test_one_teacher_needs_no_alignment(tokenizer: Path, tmp_path: Path) -> None:
+    student = static(Letters(1, 20), out=tmp_path / "s", tokenizer=tokenizer, whiten=0.0)
+    assert student.dimensions == 20
+    assert student.manifest["target"]["teacher"]["name"] == "letters:1"
+
+
+def test_refined_on_a_bank_of_texts(tokenizer: Path, tmp_path: Path) -> None:
+    texts = list(generate_captions(900, seed=8))
+    bank = embed(texts, teacher=Letters(3, 18), out=tmp_path / "bank")
+    student = build(tmp_path / "s", tokenizer, refine=bank, corpus=texts, dimensions=None, ridge=0.1)
+    gauges = student.manifest["gauges"]
+    assert gauges["target_cosine"] > gauges["target_cosine_before"]
+    assert gauges["target_cosine"] > 0.98  # a letter count is a sum over tokens, so the table can be exact but for 1
+    assert (student.dimensions, student.manifest["frame"]) == (18, bank.frame)
+    narrow = build(tmp_path / "n", tokenizer, refine=bank, corpus=texts, dimensions=9, ridge=0.1)
+    assert narrow.dimensions == 9
+    assert narrow.manifest["frame"].startswith("principal:")
+    with pytest.raises(FrameMismatchError, match="a bank of corpus"):
+        build(tmp_path / "x", tokenizer, refine=bank, corpus=texts[1:])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"smoothing": 0.0}, "--smoothing"),
+        ({"axes": "sideways"}, "--axes principal or reference"),
+        ({"dimensions": 21}, "can't give 21 dimensions"),
+        ({"weights": {"nobody": 1.0}}, "isn't one of the teachers letters:1, letters:2"),
+        ({"weights": {"letters:1": 0.0}}, "above 0"),
+        ({"reference": "nobody"}, "isn't one of the teachers"),
+        ({"corpus": ["a"]}, "need each other"),
+        ({"frequencies": "-"}, "can't be standard input"),
+        ({"max_length": 0}, "--max-length"),
+    ],
+)
+def test_refusals(tokenizer: Path, tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        build(tmp_path / "s", tokenizer, **options)
+    assert not (tmp_path / "s").exists()
+
+
+def test_same_teacher_twice(tokenizer: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is given twice"):
+        static([Letters(1, 20), Letters(1, 20)], out=tmp_path / "s", tokenizer=tokenizer)
+    with pytest.raises(InputError, match="at least one teacher"):
+        static([], out=tmp_path / "s", tokenizer=tokenizer)
+
+
+def test_exported_forms_agree(made: Path, tmp_path: Path) -> None:
+    manifest = export(made, out=tmp_path / "export")
+    assert max(manifest["parity"]["max_abs_difference"].values()) < 1e-5
+    assert set(manifest["parity"]["max_abs_difference"]) == {"sentence-transformers", "onnx-batch-1", "onnx-batch-7"}
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "AutoModel" not in card
+    assert "letters:letters:1" in card
+    texts = list(generate_captions(30, seed=9))
+    expected = load_student(made).encode(texts)
+    np.testing.assert_allclose(open_encoder(tmp_path / "export").encode(texts), expected, atol=1e-5)
+    narrow = export(made, out=tmp_path / "narrow", truncate_dim=5, formats=["onnx"])
+    assert narrow["dimensions"] == 5
+    cut = expected[:, :5] / np.linalg.norm(expected[:, :5], axis=1, keepdims=True)
+    np.testing.assert_allclose(open_encoder(tmp_path / "narrow").encode(texts), cut, atol=1e-5)
+
+
+def test_rotated_export(made: Path, tmp_path: Path) -> None:
+    from consilience.recipes.rotate import rotate
+
+    texts = list(generate_captions(600, seed=11))
+    corpus = tmp_path / "captions.txt"
+    corpus.write_text("\n".join(texts) + "\n")
+    bank = embed(corpus, teacher=Letters(1, 20), out=tmp_path / "bank")
+    rotation = rotate(made, into=bank, corpus=corpus, pairs=400, held_out=150, out=tmp_path / "rotation", force=True)
+    export(made, out=tmp_path / "export", rotation=rotation)
+    turned = load_student(made).encode(texts[:20]) @ rotation.matrix
+    turned /= np.linalg.norm(turned, axis=1, keepdims=True)
+    np.testing.assert_allclose(open_encoder(tmp_path / "export").encode(texts[:20]), turned, atol=1e-4)
+
+
+def test_command_line(tokenizer: Path, tmp_path: Path) -> None:
+    out = tmp_path / "glove"
+    command = [
+        *(sys.executable, "-m", "consilience", "static", "--teacher", "packaged:glove-6b-50d"),
+        *("--tokenizer", str(tokenizer), "--dimensions", "32", "--out", str(out), "--json"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["dimensions"] == 32
+    assert facts["id"] == inspect(out)["id"]
+    wrong = subprocess.run([*command[:-1], "--overwrite", "--whiten", "2"], capture_output=True, text=True, check=False)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "--whiten between 0 and 1" in wrong.stderr
+    assert out.exists()
