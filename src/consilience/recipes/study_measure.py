@@ -266,7 +266,10 @@ def _measure(encoder: Encoder, bench: Bench) -> tuple[Json, dict[str, NDArray[np
     arrays["mean"] = np.mean([arrays[name] for name in averaged], axis=0)
     found["mean_low"], found["mean_high"] = _interval(arrays["mean"])
     if pairs is not None:
-        found[RETRIEVAL] = _retrieval(table, pairs, bench, arrays)
+        try:
+            found[RETRIEVAL] = _retrieval(table, pairs, bench, arrays)
+        except InputError as error:  # queries that don't vary, or a score that doesn't fall: the gauge is refused
+            found[RETRIEVAL] = {"refused": str(error)}
     return found, arrays
 
 
