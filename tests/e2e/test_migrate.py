@@ -61,6 +61,11 @@ def test_rewrite_moves_every_vector_and_leaves_the_source(scene, tmp_path):
     assert manifest["rewritten"] == {"rows": 3_000, "dimensions": 256}
     assert move(scene, tmp_path / "m", rewrite=str(tmp_path / "new.npy")).id == found.id  # already done
     assert str(tmp_path) not in (tmp_path / "m" / "manifest.json").read_text()
+    (tmp_path / "new.npy").unlink()  # what isn't there any more isn't "already done"
+    with pytest.raises(ResumeError, match=r"isn't there any more\. Pass --overwrite"):
+        move(scene, tmp_path / "m", rewrite=str(tmp_path / "new.npy"))
+    move(scene, tmp_path / "m", rewrite=str(tmp_path / "new.npy"), overwrite=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "new.npy"), new)
 
 
 def test_the_query_side_map_finds_what_the_table_says(scene, tmp_path):

@@ -34,11 +34,10 @@ def command(
     cosine between the model's own vectors; consilience export --rotation puts it behind a student.
     """
     from consilience.cli.corpus import parse_where
-    from consilience.core.errors import InputError
-    from consilience.recipes.rotate import rotate, rotate_bank
+    from consilience.recipes.rotate import require_bank_target, rotate, rotate_bank
 
-    if bank is not None and not (Path(source) / "manifest.json").is_file():
-        raise InputError(f"--bank: {source} isn't a bank, so there are no rows to write. Leave it out")
+    if bank is not None:
+        require_bank_target(source, into=into, rotation=out, out=bank)
     rotation = rotate(
         source,
         into=into,

@@ -20,6 +20,7 @@ from consilience.core.errors import (
     CorpusError,
     FrameMismatchError,
     InputError,
+    ResumeError,
     ShapeError,
 )
 from consilience.core.files import read_json, write_json
@@ -113,7 +114,7 @@ def migrate(
             ``rewrite`` was asked for (the report is at ``out``).
         CorpusError: the sample can't be read.
         InputError: the index, an option, or ids that aren't in the index.
-        ResumeError: ``out`` is something else.
+        ResumeError: ``out`` is something else, or is done and its new index was removed.
 
     Source: design, section 6.
     """
@@ -161,7 +162,10 @@ def migrate(
     }
     if is_finished(folder, kind="migration", job=job, overwrite=overwrite):
         log(f"{folder}: already done")
-        return _require_rewritten(load_migration(folder), rewrite)
+        done = _require_rewritten(load_migration(folder), rewrite)
+        if rewrite is not None:
+            _require_there(source, rewrite, (index_id_column, vector_column), folder)
+        return done
     if rewrite is not None:
         _require_rewritable(source, rewrite, folder)
     split = split_rows(len(texts.texts), fit_rows, held_out, seed=seed)
@@ -377,6 +381,16 @@ def _require_rewritable(source: VectorIndex, out: str, folder: Path) -> None:
             )
     if not (partial_path(folder) / MARKER).is_file():  # an interrupted run of this job may have finished it
         plan_target(source, out)
+
+
+def _require_there(source: VectorIndex, out: str, columns: tuple[str | None, str | None], folder: Path) -> None:
+    """Refuse to call a migration done whose new index has been removed."""
+    from consilience.indexes.open import open_written
+
+    if open_written(source, out, id_column=columns[0], vector_column=columns[1]) is None:
+        raise ResumeError(
+            f"{folder}: its new index was written and isn't there any more. Pass --overwrite to write it again"
+        )
 
 
 def _is_rewritten(source: VectorIndex, out: str, affine: AffineMap, columns: tuple[str | None, str | None]) -> bool:

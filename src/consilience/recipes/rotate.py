@@ -140,6 +140,27 @@ def rotate(
     return save_rotation(folder, job=job, manifest=manifest, matrix=matrix, overwrite=overwrite)
 
 
+def require_bank_target(source: str | Path, *, into: str | Path, rotation: Path, out: Path) -> None:
+    """Refuse, before anything is fitted, a rotated bank that :func:`rotate_bank` couldn't write.
+
+    Args:
+        source: what would be rotated.
+        into: the rotation's target.
+        rotation: the rotation's folder.
+        out: the rotated bank's.
+
+    Raises:
+        InputError: the source isn't a bank, or ``out`` is or holds one of the others.
+    """
+    folder = Path(source)
+    if not (folder / MANIFEST).is_file() or read_manifest(folder)["kind"] != "bank":
+        raise InputError(f"--bank: {source} isn't a bank, so there are no rows to write. Leave it out")
+    places = (out.resolve(), rotation.resolve())
+    if places[0] == places[1] or places[1] in places[0].parents or places[0] in places[1].parents:
+        raise InputError(f"--bank {out}: is, holds or lies in --out {rotation}. Choose another folder")
+    require_apart(out, source, into)
+
+
 def rotate_bank(
     bank: str | Path | Bank, *, rotation: str | Path | Rotation, out: str | Path, overwrite: bool = False
 ) -> Bank:
