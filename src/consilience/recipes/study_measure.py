@@ -230,11 +230,9 @@ def read_measures(folder: Path) -> tuple[Json, dict[str, NDArray[np.float64]]]:
     Args:
         folder: the artefact's.
     """
-    from safetensors.numpy import load
-
     path = folder / _ARRAYS
-    arrays = {name: rows.astype(np.float64) for name, rows in load(path.read_bytes()).items()} if path.is_file() else {}
-    return read_json(folder / _MEASURES), arrays
+    arrays = _load(path) if path.is_file() else {}
+    return read_json(folder / _MEASURES), {name: rows.astype(np.float64) for name, rows in arrays.items()}
 
 
 def _measure(encoder: Encoder, bench: Bench) -> tuple[Json, dict[str, NDArray[np.floating]]]:
@@ -320,7 +318,7 @@ def _law(
     from consilience.committee.rotation import unit_pairs
     from consilience.teachers.checked import encode_checked
 
-    texts, (_, arrays) = read_json(folder / _TEXTS), (None, _load(folder / _ARRAYS))
+    texts, arrays = read_json(folder / _TEXTS), _load(folder / _ARRAYS)
     sides = {
         name: unit_pairs(encode_checked(encoder, texts[name]), arrays[name], names=("this model", "the serving model"))
         for name in ("fit", "held_out")

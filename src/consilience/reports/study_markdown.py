@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from consilience.reports.markdown import markdown_table, number
+from consilience.reports.markdown import markdown_table, number, task_order
 from consilience.reports.study_findings import anchor_dial, committees, descent, set_points, spread
 from consilience.reports.study_view import StudyView, lookup
 
@@ -78,8 +78,9 @@ def _gauges(view: StudyView) -> str:
     if not view.measured:
         return ""
     over = len(view.measured[0]["measures"]["mean_of"])
-    columns = [("mean", 4), ("selection.stsb-dev.score", 4)]
-    headers = ["condition", f"mean of {over}", "STS-B dev"]
+    columns, headers = [("mean", 4)], ["condition", f"mean of {over}"]
+    if view.measured[0]["measures"]["selection"]:
+        columns, headers = [*columns, ("selection.stsb-dev.score", 4)], [*headers, "STS-B dev"]
     if view.results["retrieval"] is not None:
         columns += [("retrieval.recall_at_1.score", 4), ("retrieval.recall_at_10.score", 4)]
         headers += ["R@1", "R@10"]
@@ -107,7 +108,7 @@ def _tasks(view: StudyView) -> str:
     """Tabulate every cell's task scores with intervals."""
     if not view.measured:
         return ""
-    tasks = list(view.measured[0]["measures"]["tasks"])
+    tasks = task_order(view.measured[0]["measures"])
     rows = []
     for name in view.names:
         for cell in view.cells_of(name):
