@@ -16,7 +16,7 @@ STUDY = """
 name = "tiny"
 objectives = ["mimicry", "affinity"]
 [corpus]
-grammar = 600
+grammar = 2_400
 [[teachers]]
 spec = "packaged:wordllama"
 name = "wordllama"
@@ -24,8 +24,8 @@ name = "wordllama"
 spec = "packaged:glove"
 name = "glove"
 [align]
-fit_rows = 480
-held_out_rows = 100
+fit_rows = 2_000
+held_out_rows = 300
 [[targets]]
 name = "wordllama"
 teacher = "wordllama"
