@@ -135,7 +135,7 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
     from consilience.recipes.measure import measure_run
     from consilience.students.presets import StudentConfig
 
-    corpus = _corpus_stage(recipe, stages)
+    corpus = corpus_stage(recipe, stages)
     banks = {teacher.name: _embed_stage(recipe, teacher, corpus, stages) for teacher in recipe.teachers}
     bank_ids = [bank.id for bank in banks.values()]
 
@@ -180,7 +180,7 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
             target,
             target=target.id,
             seed=recipe.seed,
-            student=_student_content(recipe),
+            student=student_content(recipe),
             train={key: value for key, value in train.items() if key != "checkpoint_seconds"},  # changes no byte
         ),
         lambda out: distill(
@@ -231,7 +231,7 @@ def _embed_stage(recipe: Recipe, teacher: TeacherPart, corpus: StageResult, stag
     options = teacher.model_dump(include={"prompt", "max_length", "dtype"})
     return stages.stage(
         f"embed-{teacher.name}",
-        _when(corpus, corpus=_fingerprint(corpus), teacher=_teacher_content(teacher), **options),
+        _when(corpus, corpus=stage_fingerprint(corpus), teacher=teacher_content(teacher), **options),
         lambda out: embed(**corpus_options(recipe, corpus), teacher=teacher.spec, out=out, **options),
     )
 
@@ -241,11 +241,12 @@ def _when(*upstream: StageResult, **inputs: Any) -> dict[str, Any] | None:  # no
     return None if any(stage.manifest is None for stage in upstream) else inputs
 
 
-def _fingerprint(corpus: StageResult) -> str | None:
+def stage_fingerprint(corpus: StageResult) -> str | None:
+    """Return the fingerprint of a corpus stage's rows, or None where they don't exist yet (in a dry run)."""
     return None if corpus.manifest is None else corpus.manifest["corpus"]["fingerprint"]
 
 
-def _teacher_content(teacher: TeacherPart) -> dict[str, Any]:
+def teacher_content(teacher: TeacherPart) -> dict[str, Any]:
     """Return what a teacher is: its spec, and the content of the local files that the spec names."""
     from consilience.recipes.stages import path_content
 
@@ -256,7 +257,7 @@ def _teacher_content(teacher: TeacherPart) -> dict[str, Any]:
     return {"spec": teacher.spec}
 
 
-def _student_content(recipe: Recipe) -> dict[str, Any]:
+def student_content(recipe: Recipe) -> dict[str, Any]:
     """Return what a student is: its part of the recipe, local files by their content."""
     from consilience.recipes.stages import path_content
 
@@ -267,7 +268,7 @@ def _student_content(recipe: Recipe) -> dict[str, Any]:
     return part | {key: path_content(Path(path)) for key, path in local.items() if path and Path(path).exists()}
 
 
-def _corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
+def corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
     """Fingerprint and report the corpus; a grammar corpus is written first."""
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import CorpusSpec, open_corpus
@@ -281,7 +282,7 @@ def _corpus_stage(recipe: Recipe, stages: Stages) -> StageResult:
     else:
         # The text's path is no part of its identity: the same rows elsewhere are the same corpus.
         inputs = {"corpus": fingerprint_corpus(open_corpus(CorpusSpec(**options))).to_json()}
-    inputs["tokenizer"] = _student_content(recipe)["tokenizer"] or DEFAULT_TOKENIZER
+    inputs["tokenizer"] = student_content(recipe)["tokenizer"] or DEFAULT_TOKENIZER
     return stages.stage("corpus", inputs, lambda out: _make_corpus(recipe, inputs, out))
 
 

@@ -34,12 +34,12 @@ class StudyGrid:
     """
 
     def __init__(self, study: Study, stages: SharedStages) -> None:
-        from consilience.recipes.run import _corpus_stage, _fingerprint, corpus_options
+        from consilience.recipes.run import corpus_options, corpus_stage, stage_fingerprint
 
         self.study, self.stages = study, stages
         self.base = study.base()
-        self.corpus = _corpus_stage(self.base, stages)
-        self.fingerprint = _fingerprint(self.corpus)
+        self.corpus = corpus_stage(self.base, stages)
+        self.fingerprint = stage_fingerprint(self.corpus)
         self.texts = {} if self.corpus.folder is None else corpus_options(self.base, self.corpus)
 
     def run(self) -> MadeStudy:
@@ -65,7 +65,7 @@ class StudyGrid:
 
     def _bank(self, teacher: TeacherPart) -> StageResult:
         from consilience.recipes.embed import embed
-        from consilience.recipes.run import _teacher_content
+        from consilience.recipes.run import teacher_content
 
         backend, _, path = teacher.spec.partition(":")
         if backend == "bank":
@@ -73,7 +73,7 @@ class StudyGrid:
         options = teacher.model_dump(include={"prompt", "max_length", "dtype"})
         return self.stages.stage(
             f"embed-{teacher.name}",
-            _when(self.corpus, corpus=self.fingerprint, teacher=_teacher_content(teacher), **options),
+            _when(self.corpus, corpus=self.fingerprint, teacher=teacher_content(teacher), **options),
             lambda out: embed(**self.texts, teacher=teacher.spec, out=out, **options),
         )
 
@@ -140,7 +140,7 @@ class StudyGrid:
         return frozenset(open_corpus(CorpusSpec(**options)))
 
     def _law(self) -> StageResult | None:
-        from consilience.recipes.run import _teacher_content
+        from consilience.recipes.run import teacher_content
         from consilience.recipes.study_measure import make_law_target
 
         law, seed = self.study.law, self.study.seed
@@ -148,7 +148,7 @@ class StudyGrid:
             return None
         teacher = self._teacher(law.into)
         if teacher is not None:
-            into: Any = {**_teacher_content(teacher), **teacher.model_dump(include={"prompt", "max_length"})}
+            into: Any = {**teacher_content(teacher), **teacher.model_dump(include={"prompt", "max_length"})}
         else:
             into = path_content(Path(law.into)) if Path(law.into).exists() else law.into
         plan = {
@@ -249,14 +249,14 @@ class StudyGrid:
     ) -> dict[str, StageResult]:
         """Measure teachers on the same bench: what the students are compared with."""
         from consilience.recipes.recipe_checks import EXISTING
-        from consilience.recipes.run import _teacher_content
+        from consilience.recipes.run import teacher_content
 
         found = {}
         for teacher in teachers:
             if teacher.spec.partition(":")[0] in EXISTING:
                 continue  # stored vectors can't embed a task's sentences
             options = teacher.model_dump(include={"prompt", "max_length"})
-            inputs = {**plan, "teacher": _teacher_content(teacher), **options}
+            inputs = {**plan, "teacher": teacher_content(teacher), **options}
             needed = [] if retrieval is None else [retrieval]
             found[teacher.name] = self.stages.stage(
                 f"measure-teacher-{teacher.name}",

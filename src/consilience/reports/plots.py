@@ -33,21 +33,23 @@ _STYLE = {
 }
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, list[Any]]:
+def new_figure(width: float, height: float, columns: int = 1) -> tuple[Any, list[Any]]:
     """Return a figure without a display, and its axes in a row."""
     figures = require("matplotlib.figure", extra="report", purpose="to draw a report's plots")
     figure = figures.Figure(figsize=(width, height), layout="constrained")
     return figure, [figure.add_subplot(1, columns, i + 1) for i in range(columns)]
 
 
-def _svg(figure: Any) -> str:  # noqa: ANN401 - matplotlib is untyped here
+def to_svg(figure: Any) -> str:  # noqa: ANN401 - matplotlib is untyped here
+    """Return a figure as SVG without dates, so that equal plots are equal bytes."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 
 
-def _styled() -> Any:  # noqa: ANN401 - a context manager of an untyped library
+def styled() -> Any:  # noqa: ANN401 - a context manager of an untyped library
+    """Return the context in which all plots are drawn."""
     return require("matplotlib", extra="report", purpose="to draw a report's plots").rc_context(_STYLE)
 
 
@@ -58,8 +60,8 @@ def plot_training(steps: Sequence[int], panels: Sequence[tuple[str, Mapping[str,
         steps: x of every curve.
         panels: (title, {label: one value a step; None where it wasn't measured}).
     """
-    with _styled():
-        figure, axes = _figure(4.0 * len(panels), 3.3, len(panels))
+    with styled():
+        figure, axes = new_figure(4.0 * len(panels), 3.3, len(panels))
         for axis, (title, curves) in zip(axes, panels, strict=True):
             for colour, (label, values) in zip(COLOURS, curves.items(), strict=False):
                 points = [(x, y) for x, y in zip(steps, values, strict=True) if y is not None]
@@ -69,7 +71,7 @@ def plot_training(steps: Sequence[int], panels: Sequence[tuple[str, Mapping[str,
             axis.set_xlabel("step")
             if len(curves) > 1:
                 axis.legend(fontsize=9)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def plot_spectra(spectra: Mapping[str, NDArray[np.floating] | Sequence[float]]) -> str:
@@ -78,8 +80,8 @@ def plot_spectra(spectra: Mapping[str, NDArray[np.floating] | Sequence[float]]) 
     Args:
         spectra: eigenvalues of the centred covariance, by model; the last two ones are drawn thicker.
     """
-    with _styled():
-        figure, (axis,) = _figure(7.2, 4.0)
+    with styled():
+        figure, (axis,) = new_figure(7.2, 4.0)
         for i, (name, values) in enumerate(spectra.items()):
             shares = np.sort(np.maximum(np.asarray(values, dtype=np.float64), 0))[::-1]
             shares = shares / shares.sum()
@@ -100,7 +102,7 @@ def plot_spectra(spectra: Mapping[str, NDArray[np.floating] | Sequence[float]]) 
         axis.set_xlabel("direction")
         axis.set_ylabel("share of variance")
         axis.legend(fontsize=9)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def plot_agreement(names: Sequence[str], matrix: NDArray[np.floating] | Sequence[Sequence[float]]) -> str:
@@ -111,8 +113,8 @@ def plot_agreement(names: Sequence[str], matrix: NDArray[np.floating] | Sequence
         matrix: (k, k) mean cosines.
     """
     values = np.asarray(matrix, dtype=np.float64)
-    with _styled():
-        figure, (axis,) = _figure(1.9 + 0.95 * len(names), 1.3 + 0.75 * len(names))
+    with styled():
+        figure, (axis,) = new_figure(1.9 + 0.95 * len(names), 1.3 + 0.75 * len(names))
         image = axis.imshow(values, vmin=min(0.0, float(values.min())), vmax=1, cmap="Blues", aspect="auto")
         axis.set_xticks(range(len(names)), names, rotation=25, ha="right")
         axis.set_yticks(range(len(names)), names)
@@ -122,7 +124,7 @@ def plot_agreement(names: Sequence[str], matrix: NDArray[np.floating] | Sequence
                 colour = "white" if value > 0.6 else "#222222"
                 axis.text(j, i, f"{value:.3f}", ha="center", va="center", color=colour)
         figure.colorbar(image, ax=axis, label="mean cosine", fraction=0.05)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> str:
@@ -133,8 +135,8 @@ def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) 
     """
     tasks = list(next(iter(scores.values())))
     width = 0.82 / len(scores)
-    with _styled():
-        figure, (axis,) = _figure(max(5.5, 1.6 + 0.19 * len(tasks) * (len(scores) + 1)), 3.7)
+    with styled():
+        figure, (axis,) = new_figure(max(5.5, 1.6 + 0.19 * len(tasks) * (len(scores) + 1)), 3.7)
         for i, (model, by_task) in enumerate(scores.items()):
             values = np.array([by_task[task] for task in tasks], dtype=np.float64)
             x = np.arange(len(tasks)) + (i - (len(scores) - 1) / 2) * width
@@ -147,4 +149,4 @@ def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) 
         axis.set_ylim(bottom=min(0.0, *(triple[1] for by_task in scores.values() for triple in by_task.values())))
         axis.grid(visible=False, axis="x")
         axis.legend(fontsize=9, ncols=min(len(scores), 5), loc="lower left", bbox_to_anchor=(0, 1.0))
-        return _svg(figure)
+        return to_svg(figure)

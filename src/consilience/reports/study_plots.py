@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from consilience.reports.plots import COLOURS, _figure, _styled, _svg
+from consilience.reports.plots import COLOURS, new_figure, styled, to_svg
 
 Json = Mapping[str, Any]
 _MARKS = ("o", "s", "D", "^", "v", "P", "X", "*")
@@ -69,8 +69,8 @@ def _grouped(cells: Sequence[Json]) -> dict[str, list[Json]]:
 
 def _plot_scores(groups: Mapping[str, Sequence[Json]]) -> str:
     """One line a condition: every seed's mean score with its interval over the pairs."""
-    with _styled():
-        figure, (axis,) = _figure(7.6, 1.1 + 0.36 * len(groups))
+    with styled():
+        figure, (axis,) = new_figure(7.6, 1.1 + 0.36 * len(groups))
         for line, members in enumerate(groups.values()):
             for i, cell in enumerate(members):
                 found = cell["measures"]
@@ -81,7 +81,7 @@ def _plot_scores(groups: Mapping[str, Sequence[Json]]) -> str:
         axis.invert_yaxis()
         axis.grid(visible=False, axis="y")
         axis.set_xlabel("mean Spearman, a mark a seed, with 95% intervals over the pairs")
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _plot_dial(dial: Sequence[Json]) -> str:
@@ -96,8 +96,8 @@ def _plot_dial(dial: Sequence[Json]) -> str:
     ]
     names = short_names([entry["condition"] for entry in dial])
     targets = list(dict.fromkeys((entry["target"], entry["student"]) for entry in dial))
-    with _styled():
-        figure, axes = _figure(5.4 * len(panels), 4.3, len(panels))
+    with styled():
+        figure, axes = new_figure(5.4 * len(panels), 4.3, len(panels))
         for axis, (key, title) in zip(axes, panels, strict=True):
             for target, colour in zip(targets, COLOURS * len(targets), strict=False):
                 own = [entry for entry in dial if (entry["target"], entry["student"]) == target]
@@ -125,13 +125,13 @@ def _plot_dial(dial: Sequence[Json]) -> str:
             axis.set_title(title, loc="left", fontsize=10.5, fontweight="bold")
             axis.set_xlabel("agreement with the serving model, after the rotation")
             axis.margins(x=0.18, y=0.12)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _plot_set_points(groups: Mapping[str, Sequence[Json]]) -> str:
     """Agreement with the own target over the steps: where each objective's curve settles."""
-    with _styled():
-        figure, (axis,) = _figure(7.6, 4.2)
+    with styled():
+        figure, (axis,) = new_figure(7.6, 4.2)
         for i, (name, members) in enumerate(groups.items()):
             for j, cell in enumerate(members):
                 training = cell["training"]
@@ -148,7 +148,7 @@ def _plot_set_points(groups: Mapping[str, Sequence[Json]]) -> str:
         axis.set_xlabel("step")
         axis.set_ylabel("cosine to the own target, held out")
         axis.legend(fontsize=8, bbox_to_anchor=(1.01, 1.0), loc="upper left")
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _plot_terms(groups: Mapping[str, Sequence[Json]]) -> str:
@@ -156,8 +156,8 @@ def _plot_terms(groups: Mapping[str, Sequence[Json]]) -> str:
     names = list(dict.fromkeys(name for members in groups.values() for name in members[0]["training"]["terms"]))
     columns = min(4, len(names))
     rows = math.ceil(len(names) / columns)
-    with _styled():
-        figure, _ = _figure(3.5 * columns, 2.7 * rows + 0.5, 0)
+    with styled():
+        figure, _ = new_figure(3.5 * columns, 2.7 * rows + 0.5, 0)
         for at, name in enumerate(names):
             axis = figure.add_subplot(rows, columns, at + 1)
             for i, (label, members) in enumerate(groups.items()):
@@ -177,13 +177,13 @@ def _plot_terms(groups: Mapping[str, Sequence[Json]]) -> str:
             axis.set_title(name, loc="left", fontsize=10, fontweight="bold")
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), fontsize=8)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _plot_descent(members: Sequence[Json]) -> str:
     """One panel a seed: every term relative to its value on the first batch; those of the loss drawn thick."""
-    with _styled():
-        figure, axes = _figure(4.9 * len(members), 3.2, len(members))
+    with styled():
+        figure, axes = new_figure(4.9 * len(members), 3.2, len(members))
         for axis, cell in zip(axes, members, strict=True):
             training = cell["training"]
             for i, (name, values) in enumerate(training["terms"].items()):
@@ -203,7 +203,7 @@ def _plot_descent(members: Sequence[Json]) -> str:
             axis.set_xlabel("step")
             axis.set_ylim(bottom=0, top=min(axis.get_ylim()[1], 3))
         axes[-1].legend(fontsize=7.5, bbox_to_anchor=(1.01, 1.0), loc="upper left")
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _smooth(values: Sequence[float], width: int = 3) -> list[float]:
@@ -214,8 +214,8 @@ def _smooth(values: Sequence[float], width: int = 3) -> list[float]:
 def _plot_committees(rows: Sequence[Json]) -> str:
     """Effective rank of the target against what its students became."""
     groups = list(dict.fromkeys((row["objective"], row["student"]) for row in rows))
-    with _styled():
-        figure, (axis,) = _figure(6.4, 4.2)
+    with styled():
+        figure, (axis,) = new_figure(6.4, 4.2)
         for i, group in enumerate(groups):
             own = [row for row in rows if (row["objective"], row["student"]) == group and row["mean"] is not None]
             x, y = [row["effective_rank"] for row in own], [row["mean"] for row in own]
@@ -233,4 +233,4 @@ def _plot_committees(rows: Sequence[Json]) -> str:
         axis.margins(x=0.15, y=0.1)
         if len(groups) > 1:
             axis.legend(fontsize=8)
-        return _svg(figure)
+        return to_svg(figure)

@@ -6,7 +6,7 @@ from consilience.core.artefacts import begin_artefact, finish_artefact, partial_
 from consilience.core.errors import BankIntegrityError
 from consilience.core.files import read_json
 from consilience.recipes.recipe_file import Recipe
-from consilience.recipes.run import _corpus_stage, _student_content
+from consilience.recipes.run import corpus_stage, student_content
 from consilience.recipes.stages import Stages, path_content, stage_key
 
 
@@ -80,19 +80,19 @@ def test_a_local_tokenizer_enters_the_keys_by_content(tmp_path):
     seen = []
     for content in ("one", "two", "one"):
         file.write_text(content)
-        seen.append(_student_content(recipe))
+        seen.append(student_content(recipe))
     assert seen[0] == seen[2] != seen[1]
     assert str(tmp_path) not in str(seen)
     # Keys that came after the first runs change no key where they aren't set.
     plain = Recipe.model_validate(part)
-    assert _student_content(plain) == plain.student.model_dump(include={"preset", "shape", "tokenizer", "max_length"})
-    assert _student_content(Recipe.model_validate({**part, "student": {"head": "none"}}))["head"] == "none"
+    assert student_content(plain) == plain.student.model_dump(include={"preset", "shape", "tokenizer", "max_length"})
+    assert student_content(Recipe.model_validate({**part, "student": {"head": "none"}}))["head"] == "none"
 
 
 def test_the_limit_of_a_grammar_corpus_enters_its_key(tmp_path):
     part = {"name": "x", "teachers": [{"spec": "npy:a"}], "train": {"steps": 1}}
     keys = {
-        _corpus_stage(Recipe.model_validate({**part, "corpus": corpus}), Stages(tmp_path, dry_run=True)).key
+        corpus_stage(Recipe.model_validate({**part, "corpus": corpus}), Stages(tmp_path, dry_run=True)).key
         for corpus in ({"grammar": 9}, {"grammar": 9, "limit": 5}, {"grammar": 9, "limit": 6})
     }
     assert len(keys) == 3
