@@ -33,6 +33,7 @@ from consilience.exporters.sentence_transformers import write_modules
 from consilience.exporters.static_folder import StaticParts, static_parts, static_usage, write_static_forms
 from consilience.exporters.student_parts import StudentParts, student_parts, trained_widths
 from consilience.students.static import is_static
+from consilience.students.text import count_parameters
 from consilience.students.tokenizer import pad_id
 
 if TYPE_CHECKING:
@@ -113,12 +114,13 @@ def export_student(
         parity = _write_forms(parts, chosen, work, quantize)
         widths = [] if rotation is not None else [w for w in trained_widths(student.manifest) if w < parts.dimensions]
         padding = pad_id(parts.tokenizer)
+        parameters = student.parameters if truncate_dim is None else _count(parts)
         card = render_card(
             title=title or out.name,
             manifest=student.manifest,
             teachers=teachers,
             dimensions=parts.dimensions,
-            parameters=student.parameters,
+            parameters=parameters,
             rotation=None if rotation is None else rotation.manifest,
             max_length=parts.max_length,
             padding=(padding, str(parts.tokenizer.id_to_token(padding))),
@@ -136,7 +138,7 @@ def export_student(
             "frame": student.manifest.get("frame") if rotation is None else rotation.target_frame,
             "rotation": None if rotation is None else rotation.id,
             "dimensions": parts.dimensions,
-            "parameters": student.parameters,
+            "parameters": parameters,
             "max_length": parts.max_length,
             "formats": list(chosen),
             "teachers": dict(teachers),
@@ -171,6 +173,14 @@ def _write_forms(
     if quantize is not None:
         write_int8(work)
     return check_parity(parts, work)
+
+
+def _count(parts: StudentParts | StaticParts) -> int:
+    """Return how many parameters a cut student has left, token types not counted."""
+    if isinstance(parts, StaticParts):
+        return int(parts.table.size)
+    tensors = [tensor for stage in parts.stages for tensor in (stage.weight, stage.bias) if tensor is not None]
+    return count_parameters(parts.backbone) + sum(tensor.numel() for tensor in tensors)
 
 
 def _usage(parts: StudentParts | StaticParts, formats: Sequence[str], widths: Sequence[int], work: Path) -> list[str]:

@@ -47,6 +47,7 @@ def write_int8(folder: Path) -> None:
             folder / ONNX_FILE,
             target,
             op_types_to_quantize=["MatMul"],
+            nodes_to_quantize=_layer_products(onnx.load(str(folder / ONNX_FILE))),
             per_channel=True,
             reduce_range=True,
             weight_type=quantization.QuantType.QInt8,
@@ -55,6 +56,15 @@ def write_int8(folder: Path) -> None:
         _quantise_tables(model.graph)
         onnx.save_model(model, str(target), save_as_external_data=False)
     onnx.checker.check_model(str(target), full_check=True)
+
+
+def _layer_products(model: Any) -> list[str]:  # noqa: ANN401 - a protobuf message
+    """Return the names of the matrix products before the pooling: those that give one row a token, not one a text."""
+    from onnx import shape_inference
+
+    graph = shape_inference.infer_shapes(model).graph
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in (*graph.value_info, *graph.output)}
+    return [node.name for node in graph.node if node.op_type == "MatMul" and ranks.get(node.output[0]) != 2]
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def student_parts(
         stages,
         student.tokenizer,
         student.max_length,
-        int(student.module.backbone.config.hidden_size),  # type: ignore[union-attr, arg-type]
+        int(student.module.backbone.config.hidden_size),
         dimensions,
     )
 
