@@ -14,6 +14,7 @@ from torch import nn
 from consilience.core.artefacts import read_manifest, verify_artefact
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import atomic_write, read_json, write_json
+from consilience.students.adapter_methods import AdapterMethods
 from consilience.students.backbones import TOKEN_TYPES, backbone_settings, make_backbone
 from consilience.students.presets import (
     CITED_PARAMETERS,
@@ -233,7 +234,7 @@ def save_student_files(
     return ["config.json", *written, TOKENIZER_FILE, "tokenizer_config.json"]
 
 
-class StudentEncoder:
+class StudentEncoder(AdapterMethods):
     """A student as an encoder: texts in, L2-normalised vectors out.
 
     Args:
@@ -281,6 +282,7 @@ class StudentEncoder:
             "student": self.manifest.get("id"),
             "frame": self.manifest.get("frame"),
             "max_length": self.max_length,
+            **self.adapters_identity(),
         }
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
