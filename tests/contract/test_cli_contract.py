@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-VERBS = ("corpus", "grammar", "embed", "align", "consensus", "distill", "evaluate", "export", "run", "inspect")
+VERBS = (
+    "corpus", "grammar", "embed", "align", "consensus", "static", "distill", "rotate", "migrate", "evaluate", "export",
+    "run", "study", "inspect",
+)  # fmt: skip
 HEAVY = ("torch", "transformers", "pydantic", "numpy", "pyarrow", "scipy", "sentence_transformers", "onnxruntime")
 
 
@@ -93,7 +96,10 @@ def test_a_refusal_of_the_operating_system_is_one_line_and_exit_code_2(tmp_path)
     assert done.stderr.count("\n") == 1
 
 
-def test_an_interrupt_says_how_to_continue_and_exits_with_130(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_says_how_to_continue(tmp_path, number, code, word):
     fifo = tmp_path / "corpus.txt"
     os.mkfifo(fifo)
     command = [sys.executable, "-m", "consilience", "corpus", str(fifo)]
@@ -101,10 +107,10 @@ def test_an_interrupt_says_how_to_continue_and_exits_with_130(tmp_path):
     heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     with fifo.open("w"):  # opens when the command opens its end, then keeps it waiting
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert said == "consilience: interrupted; run the same command again to continue\n"
+    assert process.returncode == code
+    assert said == f"consilience: {word}; run the same command again to continue\n"
 
 
 def test_names_outside_the_terminals_encoding_are_printed_escaped(tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -28,7 +30,7 @@ from consilience.cli import (
     study,
 )
 
-_INTERRUPTED = 130
+_INTERRUPTED, _TERMINATED = 130, 143
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's own; newer typers carry click inside
 
 app = typer.Typer(
@@ -66,7 +68,8 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line: exit code 0 done, 2 bad input or refusal, 130 interrupted."""
+    """Run the command line: exit code 0 done, 2 bad input or refusal, 130 interrupted, 143 terminated."""
+    signal.signal(signal.SIGTERM, _terminate)
     # Heavy libraries chatter on import and look for hubs; both are off unless the person asks for them.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -101,6 +104,12 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename is not None else ""
         _refuse(f"{where}{os.strerror(error.errno)}. Check the path, its permissions and the disk")
     sys.exit(code or 0)
+
+
+def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
+    """End as after Ctrl-C, so that temporary copies are removed; what is half written continues the next time."""
+    sys.stderr.write("consilience: terminated; run the same command again to continue\n")
+    sys.exit(_TERMINATED)
 
 
 def _refuse(message: str) -> NoReturn:
