@@ -27,8 +27,12 @@ def command(
         str, typer.Option(help="principal, or reference: the reference's own coordinates and width.")
     ] = "principal",
     frequencies: Annotated[
-        str, typer.Option(help="Corpus that tokens are counted in, zipf (order in the vocabulary), or none.")
-    ] = "zipf",
+        str | None,
+        typer.Option(help="Corpus that tokens are counted in, zipf (order in the vocabulary; default), none."),
+    ] = None,
+    lengths: Annotated[
+        str | None, typer.Option(help="Static teacher whose own weights the tokens get, instead of frequencies.")
+    ] = None,
     smoothing: Annotated[float, typer.Option(help="a of the weights a / (a + frequency).")] = 1e-3,
     remove: Annotated[int, typer.Option(help="Common components taken out.")] = 0,
     whiten: Annotated[float, typer.Option(help="0 to 1: how far the axes' variances are evened.")] = 0.5,
@@ -67,6 +71,7 @@ def command(
         dimensions=dimensions,
         axes=cast(Literal["principal", "reference"], axes),
         frequencies=frequencies,
+        lengths=lengths,
         smoothing=smoothing,
         remove=remove,
         whiten=whiten,

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 DEFAULT_TOKENIZER = "packaged:all-MiniLM-L6-v2"  # bert-base-uncased's WordPiece, 30,522 tokens
 DEFAULT_DIMENSIONS = 256  # cited: model2vec's
 DEFAULT_RIDGE = 1.0
-_READ_ROWS = 4096
-_FRAME_ROWS = 20_000  # assumed: pairs that the map into the targets' frame is fitted to
-_HELD_OUT = 2_000
 
 
 def static(
@@ -51,7 +48,8 @@ def static(
     method: str = "orthogonal",
     dimensions: int | None = None,
     axes: Literal["principal", "reference"] = "principal",
-    frequencies: CorpusSpec | str | Path | Sequence[str] = "zipf",
+    frequencies: CorpusSpec | str | Path | Sequence[str] | None = None,
+    lengths: str | Encoder | None = None,
     smoothing: float = 1e-3,
     remove: int = 0,
     whiten: float = 0.5,
@@ -70,7 +68,8 @@ def static(
     """Make a static student from teachers, without training, and store it.
 
     Every token that stands for a text is embedded by every teacher; the banks are aligned into the reference's frame;
-    the consensus is centred, turned to its principal axes, and weighted by a / (a + p), p the token's frequency.
+    the consensus is centred, turned to its principal axes, and weighted by a / (a + p), p the token's frequency, or as
+    a static teacher weighs it.
 
     Args:
         teachers: specs ("packaged:NAME", ...) or encoders, one or several.
@@ -82,8 +81,9 @@ def static(
         dimensions: width; 256, or less where the reference is narrower; the targets' with ``refine``.
         axes: "principal", or "reference": the reference's own coordinates and width, as a start for training on
             targets in that frame.
-        frequencies: where the tokens' frequencies come from: a corpus, "zipf" (their order in the vocabulary) or "none"
-            (all weights 1).
+        frequencies: where the tokens' frequencies come from: a corpus, "zipf" (their order in the vocabulary), or
+            "none": all such weights are 1. "zipf" when not given, and "none" with ``lengths``.
+        lengths: a static teacher, by spec, whose own weights the tokens get: the length of the sum of its rows.
         smoothing: a of a / (a + p).
         remove: common components taken out.
         whiten: exponent in 0..1 by which the axes' variances are evened.
@@ -114,9 +114,17 @@ def static(
     """
     import numpy as np
 
+    from consilience.corpora.text import open_corpus
+    from consilience.recipes.static_refine import refine_on_bank
+    from consilience.recipes.static_weights import find_weigher, token_factors
     from consilience.students.static import StaticStudent, plain_tokenizer, save_static_files
     from consilience.students.text import load_student
-    from consilience.students.token_table import fill_table, shape_table, smooth_inverse_frequency, token_texts
+    from consilience.students.token_table import (
+        check_shape,
+        fill_table,
+        shape_table,
+        token_texts,
+    )
     from consilience.students.tokenizer import pad_id, tokenizer_hash
 
     began = time.monotonic()
@@ -128,18 +136,24 @@ def static(
     words = plain_tokenizer(_read_tokenizer(tokenizer))
     require_apart(folder, tokenizer, refine if isinstance(refine, str | Path) else None, corpus, work)
     texts = token_texts(words)
-    source = None if isinstance(frequencies, str) and frequencies in ("zipf", "none") else _open(frequencies)
     target = None if refine is None else _target(refine)
+    known = np.array([text is not None for text in texts])
+    listed = [text for text in texts if text is not None]
+    found = encoders[anchor].dimensions
+    width = _width(dimensions, found, axes, remove, refining=target is not None)
+    check_shape(len(listed), found, dimensions=width, axes=axes, remove=remove, whiten=whiten)
+    plain = frequencies if frequencies is not None else "zipf" if lengths is None else "none"
+    source = None if plain in ("zipf", "none") else open_corpus(plain)
+    weigher = None if lengths is None else find_weigher(lengths, encoders)
     rows = None
     if corpus is not None:
-        from consilience.corpora.text import open_corpus
-
         rows = open_corpus(corpus, column=column, where=dict(where or {}), limit=limit)
     settings: dict[str, Any] = {
         "method": method,
         "reference": encoders[anchor].name,
         "weights": {encoder.name: share for encoder, share in zip(encoders, shares, strict=True)},
-        "frequencies": frequencies if source is None else _fingerprint(source),
+        "frequencies": plain if source is None else _fingerprint(source),
+        **({} if weigher is None else {"lengths": weigher.identity()}),
         "smoothing": smoothing,
         "remove": remove,
         "whiten": whiten,
@@ -164,24 +178,20 @@ def static(
         return load_student(folder)
     partial, _ = begin_artefact(folder, plan, overwrite=overwrite)
     store = partial / "tokens" if work is None else Path(work)
-    known = np.array([text is not None for text in texts])
-    listed = [text for text in texts if text is not None]
     distinct = list(dict.fromkeys(listed))  # "s" and "##s" are one text
     bank = _token_consensus(encoders, shares, anchor, distinct, store, method=method, seed=seed, force=force)
     embedded = time.monotonic() - began
     place = {text: row for row, text in enumerate(distinct)}
     vectors = np.concatenate([block for _, block in bank.iter_shards()])[[place[text] for text in listed]]
-    width = _width(dimensions, bank.dimensions, axes, remove, refining=target is not None)
     shaped, variance = shape_table(vectors, dimensions=width, axes=axes, remove=remove, whiten=whiten)
-    probabilities = _probabilities(frequencies, source, words, texts, known)
-    factors = smooth_inverse_frequency(probabilities[known], smoothing)
+    factors = token_factors(words, texts, str(plain) if source is None else source, smoothing, weigher)
     table = fill_table(shaped, factors, known, pad=pad_id(words))
     gauges: dict[str, Any] = {"tokens": len(listed), "texts": len(distinct), "kept_variance": round(variance, 6)}
     frame = f"principal:{content_id(plan)}" if axes == "principal" else bank.frame
     taught: dict[str, Any] = {"bank": bank.id, "teacher": bank.teacher, "extra": bank.manifest.get("extra")}
     rows_seen, seen_corpus = 0, bank.manifest["corpus"]
     if target is not None and rows is not None:
-        table, axes, fitted = _refine(table, words, rows, target, dimensions, ridge, max_length, seed)
+        table, axes, fitted = refine_on_bank(table, words, rows, target, dimensions, ridge, max_length, seed)
         gauges |= fitted
         frame = target.frame if axes == "reference" else f"principal:{content_id(plan)}"
         settings = {**settings, "tokens": taught}
@@ -295,12 +305,6 @@ def _read_tokenizer(source: str | Path) -> Tokenizer:
     return load_tokenizer(found)
 
 
-def _open(source: CorpusSpec | str | Path | Sequence[str]) -> Corpus:
-    from consilience.corpora.text import open_corpus
-
-    return open_corpus(source)
-
-
 def _fingerprint(corpus: Corpus | None) -> dict[str, Any]:
     from consilience.corpora.fingerprint import fingerprint_corpus
 
@@ -360,86 +364,11 @@ def _width(
     dimensions: int | None, found: int, axes: Literal["principal", "reference"], remove: int, *, refining: bool
 ) -> int:
     """Return the width of the unrefined table; a refined one is cut afterwards."""
-    if axes == "reference" or refining:
-        return found if axes == "reference" else found - remove
+    if axes == "reference":
+        return found if dimensions is None or refining else dimensions
+    if refining:
+        return found - remove
     return min(DEFAULT_DIMENSIONS, found - remove) if dimensions is None else dimensions
-
-
-def _probabilities(
-    frequencies: object, source: Corpus | None, words: Tokenizer, texts: Sequence[str | None], known: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    import numpy as np
-
-    from consilience.students.token_table import corpus_probabilities, count_tokens, zipf_probabilities
-
-    if source is not None:
-        return corpus_probabilities(count_tokens(words, source.batches(_READ_ROWS)), known)
-    return zipf_probabilities(texts) if frequencies == "zipf" else np.zeros(len(texts))
-
-
-def _refine(
-    table: NDArray[np.float32],
-    words: Tokenizer,
-    corpus: Corpus,
-    target: Bank,
-    dimensions: int | None,
-    ridge: float,
-    max_length: int,
-    seed: int,
-) -> tuple[NDArray[np.float32], Literal["principal", "reference"], dict[str, Any]]:
-    """Bring a table into the targets' frame and fit it to them; judge it on rows that it wasn't fitted to."""
-    import numpy as np
-
-    from consilience.core.seeds import rng_from_name
-    from consilience.students.table_fit import count_matrix, fit_into_frame, refine_table
-
-    cutter = type(words).from_str(words.to_str())
-    cutter.enable_truncation(max_length)
-    ids = [
-        np.array(encoding.ids, dtype=np.int32)
-        for texts in corpus.batches(_READ_ROWS)
-        for encoding in cutter.encode_batch_fast(texts, add_special_tokens=False)
-    ]
-    counts = count_matrix(ids, len(table))
-    del ids
-    order = rng_from_name("static-refine", seed).permutation(target.rows)
-    held_out = np.sort(order[: min(_HELD_OUT, target.rows // 5)])
-    fitted = np.sort(order[len(held_out) :])
-    sample = np.sort(order[len(held_out) : len(held_out) + _FRAME_ROWS])
-    table = (table @ fit_into_frame(_embed(counts[sample], table), target[sample])).astype(np.float32)
-    before = _cosine(counts[held_out], table, target[held_out])
-    fit = refine_table(table, counts[fitted], lambda start, stop: target[fitted[start:stop]], ridge=ridge)
-    facts: dict[str, Any] = {
-        "target_cosine_before": round(before, 6),
-        "target_cosine": round(_cosine(counts[held_out], fit.table, target[held_out]), 6),
-        "held_out_rows": len(held_out),
-        "iterations": fit.iterations,
-        "residual": float(f"{fit.residual:.3g}"),
-    }
-    if dimensions is None or dimensions == target.dimensions:
-        return fit.table, "reference", facts
-    if not 1 <= dimensions < target.dimensions:
-        raise InputError(f"static: expected --dimensions up to the targets' {target.dimensions}, got {dimensions}")
-    embedded = _embed(counts[sample], fit.table).astype(np.float64)
-    _, directions = np.linalg.eigh(embedded.T @ embedded)
-    turn = directions[:, ::-1][:, :dimensions]
-    turn = turn * np.sign(turn[np.abs(turn).argmax(axis=0), np.arange(dimensions)])
-    return (fit.table @ turn).astype(np.float32), "principal", facts
-
-
-def _embed(counts: Any, table: NDArray[np.float32]) -> NDArray[np.float32]:  # noqa: ANN401 - scipy has no types
-    import numpy as np
-
-    sums = np.asarray(counts @ table, dtype=np.float32)
-    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), dtype=np.float32)
-
-
-def _cosine(counts: Any, table: NDArray[np.float32], targets: NDArray[Any]) -> float:  # noqa: ANN401 - as above
-    import numpy as np
-
-    unit = targets.astype(np.float32)
-    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
-    return float(np.einsum("nd,nd->n", _embed(counts, table), unit).mean())
 
 
 def _tensor(table: NDArray[np.float32]) -> Any:  # noqa: ANN401 - torch isn't imported by this module

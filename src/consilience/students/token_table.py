@@ -131,6 +131,34 @@ def smooth_inverse_frequency(probabilities: NDArray[np.float64], smoothing: floa
     return smoothing / (smoothing + probabilities)
 
 
+def check_shape(tokens: int, width: int, *, dimensions: int, axes: Axes, remove: int, whiten: float) -> None:
+    """Refuse what :func:`shape_table` can't do, before anything is embedded.
+
+    Args:
+        tokens: rows of the vectors.
+        width: their dimensions.
+        dimensions: as of :func:`shape_table`, like the rest.
+        axes: likewise.
+        remove: likewise.
+        whiten: likewise.
+
+    Raises:
+        InputError: a width, a count or an exponent out of range.
+    """
+    if not 0.0 <= whiten <= 1.0:
+        raise InputError(f"static: expected --whiten between 0 and 1, got {whiten}")
+    if axes == "reference" and dimensions != width:
+        raise InputError(
+            f"static: --axes reference keeps the width {width}, got --dimensions {dimensions}. Leave one out"
+        )
+    most = min(tokens, width) - (remove if axes == "principal" else 0)
+    if not 0 <= remove < width or not 1 <= dimensions <= most:
+        raise InputError(
+            f"static: {tokens} tokens of {width} dimensions, {remove} removed, can't give {dimensions} dimensions. "
+            "Change --dimensions or --remove"
+        )
+
+
 def shape_table(
     vectors: NDArray[np.floating],
     *,
@@ -158,15 +186,7 @@ def shape_table(
     Source: Mu and Viswanath 2018, arXiv:1702.01417 (removal); Su et al. 2021, arXiv:2103.15316 (whitening).
     """
     n, d = vectors.shape
-    if not 0.0 <= whiten <= 1.0:
-        raise InputError(f"static: expected --whiten between 0 and 1, got {whiten}")
-    if remove < 0 or not 1 <= dimensions <= min(n, d) - (remove if axes == "principal" else 0):
-        raise InputError(
-            f"static: {n} tokens of {d} dimensions, {remove} removed, can't give {dimensions} dimensions. "
-            "Change --dimensions or --remove"
-        )
-    if axes == "reference" and dimensions != d:
-        raise InputError(f"static: --axes reference keeps the width {d}, got --dimensions {dimensions}. Leave one out")
+    check_shape(n, d, dimensions=dimensions, axes=axes, remove=remove, whiten=whiten)
     centred = np.asarray(vectors, dtype=np.float64)
     centred = centred - centred.mean(axis=0)
     variances, directions = np.linalg.eigh(centred.T @ centred / n)

@@ -99,6 +99,11 @@ class PackagedTeacher:
         self.dimensions = self._inner.dimensions
         self.parameters = self._inner.parameters
 
+    @property
+    def inner(self) -> Encoder:
+        """The backend that runs the model's files."""
+        return self._inner
+
     def identity(self) -> dict[str, Any]:
         """Return what determines the vectors: the backend's identity with the package's pinned hashes."""
         inner = self._inner.identity()

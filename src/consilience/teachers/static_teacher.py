@@ -95,6 +95,22 @@ class StaticTeacher:
         checked = check_embeddings(result, rows=len(texts), dimensions=self.dimensions, teacher=self.name)
         return normalise_rows(checked) if self.normalise else checked
 
+    def sum_lengths(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the length of the sum of each text's rows: how much the table lets it weigh in a longer text.
+
+        Args:
+            texts: as they are; no prompt is put before them.
+
+        Returns:
+            (n,), 0 for a text without tokens.
+        """
+        result = np.empty(len(texts), dtype=np.float32)
+        for start, block in text_blocks(texts):
+            encodings = self._tokenizer.encode_batch_fast(block, add_special_tokens=self._special)
+            counts = [sum(token != self._dropped for token in encoding.ids) for encoding in encodings]
+            result[start : start + len(block)] = np.linalg.norm(self._embed(block), axis=1) * np.array(counts)
+        return result
+
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._special)
         ids = [encoding.ids for encoding in encodings]

@@ -119,19 +119,20 @@ def test_fast_path_is_the_plain_one(words: Tokenizer, max_length: int) -> None:
         "e\u0301 \u0301a",
         "a\x1cb c",
     ]
+    atol = 2e-6 if max_length <= 64 else 1e-4  # fp32 sums of 3,000 words; 1e-4 is what an export promises
     fast = encoder_of(words, max_length=max_length)
     assert fast._chunks is not None
     plain = encoder_of(words, max_length=max_length)
     plain._chunks = None
-    np.testing.assert_allclose(fast.encode(texts), plain.encode(texts), atol=2e-6)
+    np.testing.assert_allclose(fast.encode(texts), plain.encode(texts), atol=atol)
     # Texts that were seen, in another order and company.
-    np.testing.assert_allclose(fast.encode(texts[::-1])[::-1], plain.encode(texts), atol=2e-6)
+    np.testing.assert_allclose(fast.encode(texts[::-1])[::-1], plain.encode(texts), atol=atol)
     # And as a training sees them.
     cutter = plain_tokenizer(words)
     cutter.enable_truncation(max_length)
     ids = [np.array(cutter.encode(text).ids) for text in texts]
     slow = encode_ids(fast.module, ids, pad=pad_id(words))
-    np.testing.assert_allclose(fast.encode(texts), slow, atol=2e-6)
+    np.testing.assert_allclose(fast.encode(texts), slow, atol=atol)
 
 
 def test_kept_sums_follow_the_table_and_stay_few(words: Tokenizer) -> None:
