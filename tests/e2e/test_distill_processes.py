@@ -76,4 +76,4 @@ def test_two_processes_train_as_one(job, tmp_path, more):
     for ours, theirs in zip(single_log, double_log, strict=True):
         if "loss" in ours:
             assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-4)
-            assert theirs.get("learned") == pytest.approx(ours.get("learned"), rel=1e-4)
+            assert theirs.get("learned", {}) == pytest.approx(ours.get("learned", {}), rel=1e-4)
