@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.adapters.attach import Handle, handle_of
-from consilience.adapters.masks import ALL, Mask, Switch
+from consilience.adapters.masks import ALL, Mask
 from consilience.core.errors import InputError
 
 
@@ -21,7 +21,7 @@ class AdaptedEncoder:
 
     Args:
         model: a student, or a SentenceTransformer.
-        mask: from ``handle.mask(...)`` and friends (their ``.mask``), or None for all anchors.
+        mask: from ``handle.make_mask(...)`` or ``handle.table_masks()``, or None for all anchors.
         name: what a table calls it; by default the model's name with the mask's label.
 
     Raises:
@@ -63,7 +63,7 @@ class AdaptedEncoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts under the mask; see :class:`consilience.core.encoder.Encoder`."""
-        with Switch(self._handle._owner, self.mask):
+        with self._handle.under(self.mask):
             if hasattr(self._model, "identity"):
                 vectors = self._model.encode(list(texts))
             else:

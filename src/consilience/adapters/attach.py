@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -29,6 +29,7 @@ from consilience.adapters.trunk import (
     find_backbone,
     find_blocks,
     identify_trunk,
+    require_same_bits,
     require_trunk,
     run_probe,
 )
@@ -98,7 +99,7 @@ class Handle:
 
         Source: design, section 7.
         """
-        return self._switch(Mask("some", self.library.require_names(names), len(self.library.names)))
+        return self._switch(self.make_mask("some", *names))
 
     def solo(self, name: str) -> Switch:
         """Let one anchor answer alone, without dispatch: how it is trained, and what margins are quoted against.
@@ -106,7 +107,36 @@ class Handle:
         Raises:
             InputError: there is none of that name.
         """
-        return self._switch(Mask("solo", self.library.require_names([name]), len(self.library.names)))
+        return self._switch(self.make_mask("solo", name))
+
+    def under(self, mask: Mask) -> Switch:
+        """Let a mask made by :meth:`make_mask` hold."""
+        return self._switch(mask)
+
+    def make_mask(self, kind: Literal["all", "some", "solo", "off"], *names: str) -> Mask:
+        """Return a mask without switching to it, for :meth:`under` and for rows of a table.
+
+        Args:
+            kind: as in :class:`~consilience.adapters.masks.Mask`.
+            names: the anchors, for "some" (at least one) and "solo" (exactly one).
+
+        Raises:
+            InputError: an unknown name, or a number of names that doesn't fit the kind.
+        """
+        if kind in ("all", "off"):
+            if names:
+                raise InputError(f"adapters: a mask {kind} takes no names, got {', '.join(names)}. Leave them out")
+            return ALL if kind == "all" else OFF
+        chosen = self.library.require_names(names)
+        if kind == "solo" and len(chosen) != 1:
+            raise InputError(f"adapters: expected one name for solo, got {', '.join(names)}. Run each on its own")
+        return Mask(kind, chosen, len(self.library.names))
+
+    def table_masks(self) -> list[Mask]:
+        """Return the rows of a mask table: off, each member damped, each member alone, all."""
+        names = self.library.names
+        damped = [self.make_mask("some", name) for name in names]
+        return [OFF, *damped, *(self.make_mask("solo", name) for name in names), ALL]
 
     @contextmanager
     def record(self) -> Iterator[AmplitudeRecorder]:
@@ -178,7 +208,7 @@ class Handle:
                 masked = run_probe(backbone)
             self._release()
             _attached.pop(backbone, None)
-        _require_equal(masked, run_probe(backbone), self.trunk, when="after it was detached")
+        require_same_bits(masked, run_probe(backbone), self.trunk, when="after it was detached")
         found = identify_trunk(backbone, name=self.trunk.name)
         if not self.trunk.matches(found):
             raise TrunkMismatchError(
@@ -310,7 +340,7 @@ def attach_amoe(
         handle = Handle(backbone, opened, trunk, forced)
         try:
             with handle.off():
-                _require_equal(bare, run_probe(backbone), trunk, when="with all anchors off")
+                require_same_bits(bare, run_probe(backbone), trunk, when="with all anchors off")
             with handle.all():
                 adapted = run_probe(backbone)
             if not bool(torch.isfinite(adapted).all()):
@@ -363,15 +393,6 @@ def _check_trunk(library: AnchorLibrary, trunk: TrunkIdentity, *, force: bool) -
     if not force:
         require_trunk(own, trunk, what=f"adapters: the library ({', '.join(library.names)})")
     return {"anchors_of": own.describe(), "attached_to": trunk.describe()}
-
-
-def _require_equal(expected: torch.Tensor, found: torch.Tensor, trunk: TrunkIdentity, *, when: str) -> None:
-    if not torch.equal(expected, found):
-        worst = float((expected.double() - found.double()).abs().max())
-        raise TrunkMismatchError(
-            f"adapters: trunk {trunk.describe()} doesn't return the same bits on a probe batch {when} (largest "
-            f"difference {worst:.1e}). Something else hooks into the model, or it isn't deterministic: load it afresh"
-        )
 
 
 def _refuse_recomputation() -> None:

@@ -251,6 +251,26 @@ def run_probe(backbone: nn.Module) -> torch.Tensor:
     return states.clone()
 
 
+def require_same_bits(expected: torch.Tensor, found: torch.Tensor, trunk: TrunkIdentity, *, when: str) -> None:
+    """Refuse a trunk that doesn't repeat itself on the probe batch.
+
+    Args:
+        expected: states of an earlier run of :func:`run_probe`.
+        found: states of a later one.
+        trunk: the trunk, for the message.
+        when: what happened in between, for the message.
+
+    Raises:
+        TrunkMismatchError: the states differ in any bit.
+    """
+    if not torch.equal(expected, found):
+        worst = float((expected.double() - found.double()).abs().max())
+        raise TrunkMismatchError(
+            f"adapters: trunk {trunk.describe()} doesn't return the same bits on a probe batch {when} (largest "
+            f"difference {worst:.1e}). Something else hooks into the model, or it isn't deterministic: load it afresh"
+        )
+
+
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """Switch dropout off while the block runs; every submodule gets its own mode back."""
