@@ -13,6 +13,7 @@ from consilience.banks.writer import BankWriter
 from consilience.corpora.caption_grammar import generate_captions
 from consilience.corpora.fingerprint import fingerprint_corpus
 from consilience.corpora.text import open_corpus
+from consilience.exporters.folder import find_teachers
 from consilience.students.presets import StudentConfig
 
 ROWS, DIMENSIONS = 900, 24
@@ -98,6 +99,7 @@ def test_a_student_continues_from_a_student(captions, bank, tmp_path):
     # Another start is another job, even in a folder of the same name.
     pruned = consilience.distill(captions, out=tmp_path / "c", init=tmp_path / "a", layers=[0], steps=1, **options)
     assert pruned.manifest["config"]["layers"] == 1
+    assert pruned.manifest["start"]["init"]["student"] == first.manifest["id"]
     assert pruned.parameters < first.parameters
 
 
@@ -120,3 +122,6 @@ def test_layers_of_a_packaged_model_with_a_fitted_head(captions, bank, tmp_path)
     assert first["target_cosine"] > 0.45
     assert student.manifest["config"]["head"] == "linear"
     assert (student.manifest["preset"], student.manifest["config"]["layers"]) == ("warm", 2)
+    # Whose weights they were is in the manifest, so that the card lists its licence.
+    assert student.manifest["start"] == {"init": {"backend": "packaged", "name": "all-MiniLM-L6-v2"}}
+    assert find_teachers(student.manifest)["packaged:all-MiniLM-L6-v2"] == "Apache-2.0"

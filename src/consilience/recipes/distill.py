@@ -28,7 +28,6 @@ from consilience.core.progress import log
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from tokenizers import Tokenizer
 
     from consilience.banks.reader import Bank
     from consilience.corpora.text import CorpusSpec
@@ -228,7 +227,7 @@ def distill(
         _fit_head(start, store, bank, axes, seed=seed)
     summary = train(start.module, store, bank, settings, work, axes=axes, began=began, tensorboard=board)
     if processes.is_main_process:
-        _write_student(folder, start.module.cpu(), words, plan, bank, summary, axes, seconds=time.monotonic() - began)
+        _write_student(folder, start, plan, bank, summary, axes, seconds=time.monotonic() - began)
     processes.wait_for_everyone()
     return load_student(folder)
 
@@ -312,8 +311,7 @@ def _frame(plan: Mapping[str, Any], bank: Bank, axes: NDArray[np.float32] | None
 
 def _write_student(
     folder: Path,
-    module: Any,  # noqa: ANN401 - a TextStudent; torch isn't imported by this module
-    words: Tokenizer,
+    start: InitialStudent,
     plan: Mapping[str, Any],
     bank: Bank,
     summary: TrainingSummary,
@@ -326,7 +324,8 @@ def _write_student(
     from consilience.training.journal import FILE as LOG
 
     work = partial_path(folder)
-    files = save_student_files(module, words, work, max_length=plan["max_length"])
+    module = start.module.cpu()
+    files = save_student_files(module, start.tokenizer, work, max_length=plan["max_length"])
     position = summary.position
     # Attempts that were killed keep the empty entry of their start.
     last = {"seconds": round(seconds, 3), "rows_per_second": summary.rows_per_second}
@@ -346,6 +345,7 @@ def _write_student(
             **({} if axes is None else {"matryoshka": plan["training"]["matryoshka"]}),
             "target": {"bank": bank.id, "teacher": bank.teacher, "extra": bank.manifest.get("extra")},
             "corpus": plan["corpus"],
+            **({"start": dict(start.taught_by)} if start.taught_by else {}),
             "training": {
                 **plan["training"],
                 "precision": summary.precision,

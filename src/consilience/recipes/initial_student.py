@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,8 @@ class InitialStudent:
         max_length: tokens of a text unless the person says otherwise.
         max_positions: the longest text it can read at all; None without a limit.
         origin: what the start depends on beside the shape, for the job's plan; empty for random weights.
+        taught_by: whose weights they were, for the manifest: identities with ``backend`` and ``name``, or a student's
+            own target; what a card lists and whose licences count.
         fits_head: a new linear head on trained layers, which is to be set to the least-squares map onto the targets.
     """
 
@@ -73,6 +75,7 @@ class InitialStudent:
     max_length: int
     max_positions: int | None
     origin: Mapping[str, Any]
+    taught_by: Mapping[str, Any] = field(default_factory=dict)
     fits_head: bool = False
 
 
@@ -115,7 +118,15 @@ def _random(options: StartOptions, texts: Corpus) -> InitialStudent:
     )
     origin = _set_table(module, words, options)
     return InitialStudent(
-        module, words, name, config.to_json(), config.batch_rows, config.max_length, config.max_positions, origin
+        module,
+        words,
+        name,
+        config.to_json(),
+        config.batch_rows,
+        config.max_length,
+        config.max_positions,
+        origin,
+        _taught_by(token_table=options.token_table),
     )
 
 
@@ -147,6 +158,7 @@ def _warm(options: StartOptions) -> InitialStudent:
         config.max_length,
         config.max_positions,
         origin,
+        _taught_by(init=source, token_table=options.token_table),
         fits_head=config.head == "linear" and not _is_student(source),
     )
 
@@ -193,7 +205,30 @@ def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
         module = StaticStudent(table)
         origin = {"init": weights_id(module)}
     config = {"architecture": STATIC, "vocab_size": words.get_vocab_size(), "dimensions": options.dimensions}
-    return InitialStudent(module, words, STATIC, config, 256, 512, None, origin)
+    return InitialStudent(module, words, STATIC, config, 256, 512, None, origin, _taught_by(init=options.init))
+
+
+def _taught_by(**sources: str | Path | None) -> dict[str, Any]:
+    """Return who taught the weights that a start brings, by the option that named them."""
+    return {name: _identity(source) for name, source in sources.items() if source is not None}
+
+
+def _identity(source: str | Path) -> dict[str, Any]:
+    """Return a foreign model's backend and name, or of a student of ours its id and its own teachers."""
+    from consilience.core.artefacts import read_manifest
+    from consilience.recipes.warm_start import locate_start
+    from consilience.teachers.packaged import find_packaged
+    from consilience.teachers.spec import parse_teacher_spec
+
+    if _is_student(source):
+        manifest = read_manifest(Path(source), "student")
+        return {"student": manifest["id"], "target": manifest["target"], "start": manifest.get("start", {})}
+    if Path(source).is_dir():
+        return {"backend": "st", "name": Path(source).name}
+    spec = parse_teacher_spec(str(source) if ":" in str(source) else f"packaged:{source}")
+    if spec.backend == "packaged":
+        return {"backend": "packaged", "name": find_packaged(spec.name).name}
+    return {"backend": spec.backend, "name": locate_start(source).name}
 
 
 def _set_table(module: TextStudent, words: Tokenizer, options: StartOptions) -> dict[str, Any]:

@@ -121,9 +121,11 @@ class EvaluatePart(_Part):
 
 
 class ExportPart(_Part):
-    """``[export]``: the formats that are written."""
+    """``[export]``: the formats that are written, and how small."""
 
     formats: list[str] = Field(default_factory=lambda: ["sentence-transformers", "onnx"])
+    quantize: Literal["int8"] | None = None
+    truncate_dim: Count | None = None
 
 
 class BarPart(_Part):

@@ -209,14 +209,14 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
         ),
     )
 
-    formats = recipe.export.formats
+    part = recipe.export.model_dump(exclude_none=True)
     exported = stages.stage(
         "export",
-        _when(evaluation, student=student.id, evaluation=evaluation.id, formats=formats, command=command),
+        _when(evaluation, student=student.id, evaluation=evaluation.id, command=command, **part),
         lambda out: export(
             student.path,
             out=out,
-            formats=formats,
+            **part,
             results=read_json(evaluation.path / "evaluation.json"),
             command=command,
             title=recipe.name,

@@ -197,5 +197,12 @@ def _count_parameters(path: Path) -> int | None:
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
-    floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
-    return sum(int(np.prod(item.dims)) for item in graph.initializer if item.data_type in floats and len(item.dims) > 0)
+    weights = {
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.BFLOAT16,
+        onnx.TensorProto.DOUBLE,
+        onnx.TensorProto.INT8,  # of quantised files, whose scales and zero points count a little, too
+        onnx.TensorProto.UINT8,
+    }
+    return sum(int(np.prod(item.dims)) for item in graph.initializer if item.data_type in weights and item.dims)
