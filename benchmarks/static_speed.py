@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def _library(library: type, rows: object, words: object) -> Callable[[Sequence[str]], np.ndarray]:
-    from sentence_transformers.models import Normalize, StaticEmbedding
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
     model = library(modules=[StaticEmbedding(words, embedding_weights=rows), Normalize()], device="cpu")
     return lambda texts: model.encode(list(texts), batch_size=1024, show_progress_bar=False)

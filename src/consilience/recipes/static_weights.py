@@ -62,10 +62,14 @@ def token_factors(
         texts: as of :func:`consilience.students.token_table.token_texts`.
         frequencies: a corpus to count in, "zipf" or "none".
         smoothing: a of a / (a + p).
-        weigher: a static teacher; its lengths, divided by their median, are further factors.
+        weigher: a static teacher; its lengths, divided by their median, are further factors; 1 for texts that it
+            doesn't know.
 
     Returns:
         (n,), one a text that isn't None.
+
+    Raises:
+        InputError: the corpus has none of the tokens, or the teacher knows none.
     """
     import numpy as np
 
@@ -85,5 +89,8 @@ def token_factors(
         factors = smooth_inverse_frequency(zipf_probabilities(texts)[known], smoothing)
     if weigher is not None:
         lengths = weigher.sum_lengths([text for text in texts if text is not None]).astype(np.float64)
-        factors = factors * (lengths / np.median(lengths))
+        if not lengths.any():
+            raise InputError(f"static: {weigher.name} knows none of the tokenizer's tokens. Leave --lengths out")
+        usual = np.median(lengths[lengths > 0])
+        factors = factors * np.where(lengths > 0, lengths, usual) / usual
     return factors
