@@ -125,8 +125,8 @@ def smooth_inverse_frequency(probabilities: NDArray[np.float64], smoothing: floa
     Source: Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings", equation 3.
 
     Example:
-        >>> smooth_inverse_frequency(np.array([0.0, 0.001, 0.009]), 0.001).tolist()
-        [1.0, 0.5, 0.1]
+        >>> smooth_inverse_frequency(np.array([0.0, 0.5, 1.5]), 0.5).tolist()
+        [1.0, 0.5, 0.25]
     """
     return smoothing / (smoothing + probabilities)
 
