@@ -204,3 +204,13 @@ def test_a_start_and_a_size_exclude_each_other(captions, bank, tmp_path):
         with pytest.raises(InputError, match=message):
             consilience.distill(captions, target=bank, out=tmp_path / "s", **{**OPTIONS, "steps": 2, **change})
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.slow
+def test_a_compiled_student_trains_alike(captions, bank, tmp_path):
+    options = {**OPTIONS, "steps": 2, "precision": "fp32"}
+    plain = consilience.distill(captions, target=bank, out=tmp_path / "p", **options)
+    compiled = consilience.distill(captions, target=bank, out=tmp_path / "c", compile=True, **options)
+    np.testing.assert_allclose(compiled.encode(captions[:50]), plain.encode(captions[:50]), atol=1e-4)
+    assert compiled.manifest["training"]["compile"] is True
+    assert compiled.manifest["job"] != plain.manifest["job"]
