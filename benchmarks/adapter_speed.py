@@ -2,10 +2,11 @@
 
     python benchmarks/adapter_speed.py [--threads 1] [--rounds 7] [--pairs 96] [--tokens 16] [--clock wall|cpu] [--json]
 
-A batch is both sides of the pairs, without padding. Inference: token states under inference_mode. Training: forward and
-backward through the frozen trunk, with every parameter of what is attached trained: anchors and keys, or LoRA's matrices.
-"solo" is what a training of one anchor costs. Contestants alternate within a round and ratios are taken within it; the
-median over rounds and the extremes are printed.
+A batch is both sides of the pairs, without padding. Inference: token states under inference_mode. Training: forward
+and backward through the frozen trunk, with every parameter of what is attached trained: anchors and keys, or LoRA's
+matrices. "solo" is what a training of one anchor costs. Contestants alternate within a round and ratios are taken
+within it; the median over rounds and the extremes are printed. The clock "cpu" counts this process's own seconds, for
+a machine that does other things too.
 """
 # ruff: noqa: ANN401 - models of several libraries
 
@@ -67,8 +68,8 @@ def main() -> None:
         for name, row in report[phase].items():
             low, high = row["ratio_range"]
             print(
-                f"  {name:32} {1e3 * row['seconds']:8.1f} ms   {row['ratio']:5.2f} x bare inference ({low:.2f} to {high:.2f})"
-                f"   {report['parameters'][name]:>9,} parameters"
+                f"  {name:32} {1e3 * row['seconds']:8.1f} ms   {row['ratio']:5.2f} x bare inference "
+                f"({low:.2f} to {high:.2f})   {report['parameters'][name]:>9,} parameters"
             )
     print("\naddress read alone, one anchor on one block")
     for name, value in report["read"].items():

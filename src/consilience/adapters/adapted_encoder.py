@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.adapters.attach import Handle, handle_of
+from consilience.adapters.attach import handle_of
+from consilience.adapters.handle import Handle
 from consilience.adapters.masks import ALL, Mask
 from consilience.core.errors import InputError
 

@@ -293,7 +293,12 @@ class AnchorLibrary(nn.Module):
 
 
 def save_library(
-    library: AnchorLibrary, out: str | Path, *, job: Mapping[str, Any] | None = None, overwrite: bool = False
+    library: AnchorLibrary,
+    out: str | Path,
+    *,
+    job: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    files: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write a library: complete or absent, the same bytes for the same library.
 
@@ -302,6 +307,7 @@ def save_library(
         out: final folder.
         job: what identifies the command that made it.
         overwrite: replace an artefact that is there.
+        files: more files of the artefact, already in its working folder: a log, a report.
 
     Returns:
         The manifest.
@@ -339,7 +345,7 @@ def save_library(
     begin_artefact(folder, {"kind": KIND, "job": body["job"]}, overwrite=overwrite)
     with atomic_write(partial_path(folder) / FILE) as stream:
         stream.write(save(tensors, metadata={_METADATA: canonical_json(body).decode()}))
-    return finish_artefact(folder, kind=KIND, manifest=body, files=[FILE])
+    return finish_artefact(folder, kind=KIND, manifest=body, files=[FILE, *files])
 
 
 def load_library(path: str | Path) -> AnchorLibrary:

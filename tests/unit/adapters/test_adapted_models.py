@@ -81,6 +81,20 @@ def test_a_student_its_files_and_its_export_are_one_trunk(student, stored, make_
     detach_amoe(exported)
 
 
+def test_a_training_freezes_the_head_too(student, make_library):
+    library = make_library()
+    handle = student.attach_amoe(library)
+    ids = torch.arange(2, 10).reshape(2, 4)
+    library.trainable("equiv")
+    with handle.training(), handle.solo("equiv"):
+        student.module(ids).embedding[0].sum().backward()
+    head = list(student.module.head.parameters())
+    assert head
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in head)
+    assert library.anchor("equiv").block(0).gate.grad is not None
+    student.detach_amoe()
+
+
 def test_rows_of_a_mask_table(student, make_library):
     bare = student.encode(TEXTS)
     with pytest.raises(InputError, match="carries no library"):
