@@ -1,0 +1,245 @@
+"""``consilience adapt``: adapters on a frozen student."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True, help="Adapters on a frozen student: train, mix, measure.", rich_markup_mode=None
+)
+
+_PAIRS_HELP = "Pair file (.parquet, .csv, .tsv, .jsonl) as NAME=FILE; once for each anchor."
+Student = Annotated[str, typer.Argument(help="A student, an exported or sentence-transformers folder, packaged:NAME.")]
+NamedPairs = Annotated[list[str], typer.Option("--pairs", metavar="NAME=FILE", help=_PAIRS_HELP)]
+Out = Annotated[Path, typer.Option(help="Folder of the result.")]
+BatchRows = Annotated[int, typer.Option(min=2, help="Pairs a batch; the others of a batch are the negatives.")]
+Rate = Annotated[float, typer.Option(help="Peak learning rate of Adam.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of anchors, batches and held-out pairs.")]
+Left = Annotated[str, typer.Option(help="Column of the first texts.")]
+Right = Annotated[str, typer.Option(help="Column of the second texts.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Use only so many rows of a pair file.")]
+OnFault = Annotated[str, typer.Option(help="Unusable pairs: refuse the file, or drop them.")]
+HeldOut = Annotated[
+    list[Path] | None,
+    typer.Option(help="Test file or folder whose sentences no pair may hold; default: CONSILIENCE_DATA."),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at --out.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Data = Annotated[Path | None, typer.Option(help="Folder with sts/*.tsv; default: CONSILIENCE_DATA.")]
+Tasks = Annotated[str, typer.Option(help="sts (all eight), grammar, or single tasks, separated by commas.")]
+
+
+@app.command(name="fit")
+def fit(
+    student: Student,
+    pairs: Annotated[Path, typer.Option(help="Pair file (.parquet, .csv, .tsv, .jsonl).")],
+    name: Annotated[str, typer.Option(help="Of the anchor.")],
+    out: Out,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1_500,
+    batch_rows: BatchRows = 96,
+    lr: Rate = 1e-3,
+    seed: Seed = 0,
+    left: Left = "sentence1",
+    right: Right = "sentence2",
+    limit: Limit = None,
+    on_fault: OnFault = "refuse",
+    held_out: HeldOut = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train one anchor on pairs, the student frozen.
+
+    In-batch InfoNCE on the pooled output. A killed run continues and ends with the same bytes.
+    """
+    from consilience.recipes.adapt import adapt_fit
+
+    adapt_fit(
+        student,
+        pairs=pairs,
+        name=name,
+        out=out,
+        steps=steps,
+        batch_rows=batch_rows,
+        lr=lr,
+        seed=seed,
+        left=left,
+        right=right,
+        limit=limit,
+        on_fault=_fault_choice(on_fault),
+        held_out=held_out,
+        overwrite=overwrite,
+    )
+    _show_library(out, as_json=as_json)
+
+
+@app.command(name="align")
+def align(
+    student: Student,
+    anchors: Annotated[list[Path], typer.Argument(metavar="ANCHOR...", help="Folders made by adapt fit.")],
+    pairs: NamedPairs,
+    out: Out,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 800,
+    batch_rows: BatchRows = 96,
+    lr: Rate = 1e-3,
+    temperature: Annotated[float, typer.Option(help="Of the dispatch; sharper than .1 has measured worse.")] = 0.1,
+    seed: Seed = 0,
+    left: Left = "sentence1",
+    right: Right = "sentence2",
+    limit: Limit = None,
+    on_fault: OnFault = "refuse",
+    held_out: HeldOut = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put anchors into one library and train the keys that mix them.
+
+    The report has amplitude shares and their sum, usage, each anchor's share on its own domain over the others', and
+    who starved.
+    """
+    from consilience.recipes.adapt import adapt_align
+
+    adapt_align(
+        student,
+        anchors,
+        pairs=parse_named(pairs),
+        out=out,
+        steps=steps,
+        batch_rows=batch_rows,
+        lr=lr,
+        routing_temperature=temperature,
+        seed=seed,
+        left=left,
+        right=right,
+        limit=limit,
+        on_fault=_fault_choice(on_fault),
+        held_out=held_out,
+        overwrite=overwrite,
+    )
+    _show_library(out, as_json=as_json)
+
+
+@app.command(name="table")
+def table(
+    student: Student,
+    library: Annotated[Path, typer.Argument(help="Folder of a library.")],
+    tasks: Tasks = "sts",
+    data: Data = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap draws.")] = 0,
+    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1_000,
+    force: Annotated[bool, typer.Option("--force", help="Attach a library of another trunk; the rows say so.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score the student with its anchors masked: off, each damped, each alone, all."""
+    from consilience.recipes.adapt import adapt_table
+
+    words = [word for word in tasks.split(",") if word]
+    result = adapt_table(student, library, tasks=words, data=data, seed=seed, resamples=resamples, force=force)
+    if as_json:
+        write_json_line(result.to_json())
+        return
+    names = list(result.models[0].tasks)
+    show_table(
+        ["mask", *names, "mean", "95% interval", "rank", "self-cosine"],
+        [
+            [
+                model.model,
+                *(f"{model.tasks[name].score:.4f}" for name in names),
+                f"{model.mean:.4f}",
+                f"{model.mean_low:.4f}..{model.mean_high:.4f}",
+                f"{model.geometry['effective_rank']:.1f}",
+                f"{model.geometry['self_cosine']:+.4f}",
+            ]
+            for model in result.models
+        ],
+    )
+
+
+def parse_named(words: Sequence[str]) -> dict[str, str | Path | Sequence[tuple[str, str]]]:
+    """Turn NAME=FILE words into a mapping.
+
+    Raises:
+        InputError: a word without "=", or a name given twice.
+    """
+    from consilience.core.errors import InputError
+
+    found: dict[str, str | Path | Sequence[tuple[str, str]]] = {}
+    for word in words:
+        name, mark, file = word.partition("=")
+        if not (name and mark and file):
+            raise InputError(f"--pairs: expected NAME=FILE, got {word!r}. Name the anchor whose pairs they are")
+        if name in found:
+            raise InputError(f"--pairs: {name} is given twice. Name each anchor once")
+        found[name] = file
+    return found
+
+
+def write_json_line(value: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Print one JSON object."""
+    import json
+
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first column is text and whose others are numbers."""
+    from rich.table import Table
+
+    from consilience.cli.tables import table_console
+
+    shown = Table()
+    for place, title in enumerate(header):
+        shown.add_column(title, justify="right" if place else "left")
+    for row in rows:
+        shown.add_row(*row)
+    table_console(shown).print(shown)
+
+
+def _fault_choice(word: str) -> Literal["refuse", "drop"]:
+    from consilience.core.errors import InputError
+
+    if word == "refuse":
+        return "refuse"
+    if word == "drop":
+        return "drop"
+    raise InputError(f"--on-fault: expected refuse or drop, got {word!r}. Change it")
+
+
+def _show_library(out: Path, *, as_json: bool) -> None:
+    from consilience.core.artefacts import read_manifest
+    from consilience.core.files import read_json
+
+    manifest, report = read_manifest(out), read_json(out / "report.json")
+    if as_json:
+        write_json_line({"path": str(out), **manifest, "report": report})
+        return
+    gauges = report["gauges"]
+    show_table(
+        ["held-out gauge", "before", "after"],
+        [
+            [name, f"{value:.4f}" if value is not None else "", f"{gauges['after'][name]:.4f}"]
+            for name, value in ((name, gauges["before"].get(name)) for name in gauges["after"])
+        ],
+    )
+    reads = report.get("reads")
+    if reads:
+        names = [anchor["name"] for anchor in manifest["anchors"]]
+        show_table(
+            ["texts of", *(f"share of {name}" for name in names), "sum", "own / others"],
+            [
+                [
+                    domain,
+                    *(f"{share:.4f}" for share in read["shares"]),
+                    f"{read['share_sum']:.4f}",
+                    f"{reads['ratios'][domain]['ratio']:.2f}" if domain in reads["ratios"] else "",
+                ]
+                for domain, read in reads["own"].items()
+            ],
+        )
+        if reads["starved"]:
+            sys.stdout.write(f"starved: {', '.join(reads['starved'])}\n")
+    sys.stdout.write(f"{manifest['id']} in {out}\n")

@@ -1,0 +1,306 @@
+"""Pair corpora: two texts a row that mean the same in some way, and what disqualifies them as training data.
+
+A pair file is read whole (a million short pairs are a few hundred megabytes) and judged before anything is trained on
+it: empty or missing texts, one-class data, pairs whose sides are one text, sentences of the test sets.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from consilience.core.errors import CorpusError, InputError
+from consilience.core.hashing import RowHasher
+from consilience.corpora.contamination import HeldOutSentences, exact_key
+from consilience.corpora.text import Fault, describe_fault, fault_of
+
+OnFault = Literal["refuse", "drop"]
+LEFT, RIGHT = "sentence1", "sentence2"
+SMALLEST = 16  # pairs: a batch and something to hold out
+SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
+
+
+@dataclass(frozen=True)
+class PairReport:
+    """What a pair file holds.
+
+    Attributes:
+        rows: pairs read.
+        kept: pairs left.
+        faulty: pairs with an empty, missing, undecodable or too long side.
+        identical: pairs whose two sides are one text under the exact key.
+        contaminated: pairs with a sentence of a held-out file.
+        repeated: pairs that came before.
+        distinct_left: different first texts among the kept.
+        distinct_right: different second texts.
+        largest_group: pairs of the most frequent first or second text.
+        held_out: sentences that contamination was checked against, 0 when it wasn't.
+        characters: mean, 99th percentile and maximum length of a text.
+    """
+
+    rows: int
+    kept: int
+    faulty: int
+    identical: int
+    contaminated: int
+    repeated: int
+    distinct_left: int
+    distinct_right: int
+    largest_group: int
+    held_out: int
+    characters: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class PairCorpus:
+    """Pairs that may be trained on.
+
+    Attributes:
+        name: what a person calls it: the path.
+        left: first texts.
+        right: second texts, as many.
+        fingerprint: SHA-256 over the pairs in order.
+        report: what was read and left out.
+    """
+
+    name: str
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    fingerprint: str
+    report: PairReport = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what identifies the pairs: fingerprint and count, not the path."""
+        return {"fingerprint": self.fingerprint, "pairs": len(self)}
+
+
+def open_pairs(
+    source: str | Path | Sequence[tuple[str, str]],
+    *,
+    left: str = LEFT,
+    right: str = RIGHT,
+    limit: int | None = None,
+    on_fault: OnFault = "refuse",
+    held_out: HeldOutSentences | None = None,
+    max_characters: int = 50_000,
+) -> PairCorpus:
+    """Read pairs and refuse what can't be trained on.
+
+    Args:
+        source: a .parquet, .csv, .tsv or .jsonl file, or the pairs themselves.
+        left: column of the first texts.
+        right: column of the second texts.
+        limit: read only so many rows.
+        on_fault: "refuse" raises at the first unusable row; "drop" leaves out faulty, identical and contaminated ones.
+            Repeated pairs are always left out and counted.
+        held_out: sentences of test sets, which no pair may hold.
+        max_characters: longer texts are faulty.
+
+    Raises:
+        CorpusError: the file can't be read, is empty, or holds a missing text, a pair of one text, one class only, or a
+            held-out sentence.
+        InputError: an option is out of range.
+
+    Example:
+        >>> pairs = open_pairs([(f"a cat number {i}", f"cat {i} is here") for i in range(20)])
+        >>> len(pairs), pairs.report.distinct_left
+        (20, 20)
+    """
+    if limit is not None and limit < 1:
+        raise InputError(f"limit: expected at least 1, got {limit}. Leave --limit out to read all pairs")
+    if on_fault not in ("refuse", "drop"):
+        raise InputError(f"on_fault: expected refuse or drop, got {on_fault!r}. Change --on-fault")
+    if isinstance(source, str | Path):
+        name = str(source)
+        rows: Iterator[tuple[Any, Any]] = _read(Path(source), left, right)
+    else:
+        name, rows = "pairs in memory", iter(source)
+    sieve = _Sieve(name, left, right, on_fault, held_out, max_characters)
+    for number, (one, other) in enumerate(rows, 1):
+        if limit is not None and number > limit:
+            break
+        sieve.add(number, one, other)
+    return sieve.result()
+
+
+class _Sieve:
+    """Keeps usable pairs and counts the others."""
+
+    def __init__(
+        self,
+        name: str,
+        left: str,
+        right: str,
+        on_fault: OnFault,
+        held_out: HeldOutSentences | None,
+        max_characters: int,
+    ) -> None:
+        self.name, self.columns, self.on_fault = name, (left, right), on_fault
+        self.held_out, self.max_characters = held_out, max_characters
+        self.pairs: list[tuple[str, str]] = []
+        self.groups: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self.seen: set[tuple[str, str]] = set()
+        self.counts = dict.fromkeys(("rows", "faulty", "identical", "contaminated", "repeated"), 0)
+
+    def add(self, number: int, one: Any, other: Any) -> None:  # noqa: ANN401 - whatever a file holds
+        """Judge one pair."""
+        self.counts["rows"] += 1
+        for column, text in zip(self.columns, (one, other), strict=True):
+            fault = _fault(text, self.max_characters)
+            if fault is not None:
+                self._reject("faulty", number, f"column {column} {fault}")
+                return
+        keys = exact_key(one), exact_key(other)
+        if keys[0] == keys[1]:
+            self._reject(
+                "identical",
+                number,
+                f"both sides are {one[:40]!r} but for case and punctuation: two views of one text teach nothing",
+            )
+            return
+        if self.held_out is not None:
+            where = self.held_out.find(one) or self.held_out.find(other)
+            if where is not None:
+                self._reject("contaminated", number, f"holds a sentence of {where}, which models are tested on")
+                return
+        if keys in self.seen or (keys[1], keys[0]) in self.seen:
+            self.counts["repeated"] += 1
+            return
+        self.seen.add(keys)
+        for group, key in zip(self.groups, keys, strict=True):
+            group[key] = group.get(key, 0) + 1
+        self.pairs.append((one, other))
+
+    def _reject(self, kind: str, number: int, why: str) -> None:
+        if self.on_fault == "refuse":
+            raise CorpusError(f"{self.name}: pair {number}: {why}. Leave such pairs out with --on-fault drop")
+        self.counts[kind] += 1
+
+    def result(self) -> PairCorpus:
+        """Judge the whole.
+
+        Raises:
+            CorpusError: nothing is left, or it is of one class.
+        """
+        if not self.pairs:
+            why = f"all {self.counts['rows']} pairs were left out" if self.counts["rows"] else "the file has no rows"
+            raise CorpusError(f"{self.name}: no pairs: {why}. Give pairs of two texts")
+        for column, group in zip(self.columns, self.groups, strict=True):
+            if len(group) == 1:
+                raise CorpusError(
+                    f"{self.name}: expected different texts in column {column}, all {len(self.pairs)} pairs have one: "
+                    "one class, so a batch has no negatives. Give pairs of different texts"
+                )
+        if len(self.pairs) < SMALLEST:
+            raise CorpusError(
+                f"{self.name}: expected at least {SMALLEST} pairs, got {len(self.pairs)}: a tenth is held out to be "
+                "measured. Give more pairs"
+            )
+        hasher = RowHasher()
+        for one, other in self.pairs:
+            hasher.update(one)
+            hasher.update(other)
+        lengths = sorted(len(text) for pair in self.pairs for text in pair)
+        report = PairReport(
+            kept=len(self.pairs),
+            distinct_left=len(self.groups[0]),
+            distinct_right=len(self.groups[1]),
+            largest_group=max(max(group.values()) for group in self.groups),
+            held_out=len(self.held_out) if self.held_out is not None else 0,
+            characters={
+                "mean": round(sum(lengths) / len(lengths), 2),
+                "p99": float(lengths[int(0.99 * (len(lengths) - 1))]),
+                "max": float(lengths[-1]),
+            },
+            **self.counts,
+        )
+        left, right = zip(*self.pairs, strict=True)
+        return PairCorpus(self.name, left, right, hasher.hexdigest(), report)
+
+
+def _fault(text: Any, max_characters: int) -> str | None:  # noqa: ANN401 - whatever a file holds
+    """Say what is wrong with a cell, or None."""
+    if text is None or (isinstance(text, float) and text != text):
+        return "is null (NaN)"
+    if not isinstance(text, str):
+        return f"expected text, got {type(text).__name__} {text!r}"
+    fault: Fault | None = fault_of(text, max_characters)
+    if fault is None and not exact_key(text):
+        return f"has no letter or digit: {text[:20]!r}"
+    return None if fault is None else describe_fault(fault, text, max_characters)
+
+
+def _read(path: Path, left: str, right: str) -> Iterator[tuple[Any, Any]]:
+    """Yield the two columns' cells."""
+    if not path.is_file():
+        raise CorpusError(f"{path}: no such pair file. Check --pairs")
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return _read_parquet(path, left, right)
+    if suffix in (".csv", ".tsv"):
+        return _read_csv(path, left, right, "\t" if suffix == ".tsv" else ",")
+    if suffix == ".jsonl":
+        return _read_jsonl(path, left, right)
+    raise CorpusError(f"{path}: expected a pair file of {', '.join(SUFFIXES)}, got {suffix or 'no suffix'}. Convert it")
+
+
+def _require_columns(path: Path, wanted: Sequence[str], found: Sequence[str]) -> None:
+    missing = [column for column in wanted if column not in found]
+    if missing:
+        raise CorpusError(
+            f"{path}: expected the columns {' and '.join(wanted)}, missing {', '.join(missing)}; it has "
+            f"{', '.join(found) or 'none'}. Name them with --left and --right"
+        )
+
+
+def _read_parquet(path: Path, left: str, right: str) -> Iterator[tuple[Any, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        _require_columns(path, (left, right), file.schema_arrow.names)
+        for batch in file.iter_batches(columns=[left, right]):
+            yield from zip(batch.column(left).to_pylist(), batch.column(right).to_pylist(), strict=True)
+    except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
+        raise CorpusError(f"{path}: isn't a readable parquet file ({error}). Fetch it again") from error
+
+
+def _read_csv(path: Path, left: str, right: str, delimiter: str) -> Iterator[tuple[Any, Any]]:
+    # Tab-separated sentence files are written without quoting: a lone quote there is a character.
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, delimiter=delimiter, quoting=quoting)
+            _require_columns(path, (left, right), list(reader.fieldnames or []))
+            for row in reader:
+                yield row[left], row[right]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CorpusError(f"{path}: isn't readable UTF-8 text with columns ({error}). Fetch or convert it") from error
+
+
+def _read_jsonl(path: Path, left: str, right: str) -> Iterator[tuple[Any, Any]]:
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise CorpusError(f"{path}: line {number} isn't JSON ({error}). Fix or drop it") from error
+            if not isinstance(row, dict):
+                raise CorpusError(f"{path}: line {number}: expected an object, got {type(row).__name__}. Fix the line")
+            if number == 1:
+                _require_columns(path, (left, right), list(row))
+            yield row.get(left), row.get(right)

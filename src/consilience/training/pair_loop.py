@@ -1,0 +1,257 @@
+"""Training of a few parameters on pairs through a frozen trunk: Adam, checkpoints, resumed bit for bit on a CPU."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from consilience.adapters.views import require_two_views
+from consilience.core.errors import InputError
+from consilience.core.progress import log, progress_bar
+from consilience.core.seeds import rng_from_name
+from consilience.gauges.effective_rank import effective_rank
+from consilience.gauges.isotropy import self_cosine
+from consilience.gauges.neighbours import gallery_curve
+from consilience.training.checkpoint import Position, load_checkpoint, save_checkpoint
+from consilience.training.journal import FILE, TrainingLog
+from consilience.training.loop import DivergedError
+from consilience.training.optimizers import Optimizers
+from consilience.training.pair_model import PairModel
+from consilience.training.pair_tokens import PairBatches, PairTokens
+from consilience.training.schedule import learning_rate
+
+_SMALLEST_SAMPLE = 10  # rows for a geometry gauge
+Gauges = dict[str, float]
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """How a training on pairs runs.
+
+    Attributes:
+        steps: optimiser steps.
+        batch_rows: pairs a batch.
+        lr: peak learning rate of Adam, weight decay 0; warm-up over a twentieth, then a cosine to zero.
+        temperature: of the InfoNCE.
+        seed: of batches and held-out pairs.
+        gauge_readings: how often the gauges are read, besides before the first step.
+        log_every: steps between lines of the log.
+        checkpoint_seconds: wall-clock time between checkpoints; not part of the result.
+    """
+
+    steps: int = 1_500
+    batch_rows: int = 96
+    lr: float = 1e-3
+    temperature: float = 0.07
+    seed: int = 0
+    gauge_readings: int = 5
+    log_every: int = 10
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.gauge_readings, self.log_every) < 1 or self.batch_rows < 2:
+            raise InputError(
+                f"adapt: expected steps of at least 1 and batches of at least 2 pairs, got {self.steps} and "
+                f"{self.batch_rows}: a batch's other pairs are its negatives. Raise --steps or --batch-rows"
+            )
+        if not (0 < self.lr < math.inf and 0 < self.temperature < math.inf):
+            raise InputError(f"adapt: expected --lr and a temperature above 0, got {self.lr} and {self.temperature}")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the result, as JSON."""
+        return {key: value for key, value in asdict(self).items() if key != "checkpoint_seconds"}
+
+
+@dataclass(frozen=True)
+class PairSummary:
+    """What a training did.
+
+    Attributes:
+        position: where it ended.
+        first: gauges before the first step.
+        last: gauges after the last.
+        events: what the safeguards did, one entry an event.
+        seconds: of this attempt's steps.
+        steps_here: steps of this attempt.
+    """
+
+    position: Position
+    first: Gauges
+    last: Gauges
+    events: list[dict[str, Any]]
+    seconds: float
+    steps_here: int
+
+
+def pair_infonce(
+    left: torch.Tensor, right: torch.Tensor, groups: NDArray[np.int64], *, temperature: float
+) -> torch.Tensor:
+    """Symmetric in-batch InfoNCE of pairs; another pair with the same text is no negative.
+
+    Args:
+        left: (b, d), L2-normalised.
+        right: (b, d), L2-normalised.
+        groups: (b, 2), numbers of the texts.
+        temperature: of the softmax.
+
+    Returns:
+        A scalar, in nats.
+
+    Raises:
+        InputError: no row has a negative: all pairs of the batch share one text.
+
+    Source: design, section 7; van den Oord, Li, Vinyals 2018, arXiv:1807.03748.
+
+    Example:
+        >>> eye = torch.eye(2)
+        >>> pair_infonce(eye, eye, np.array([[0, 1], [2, 3]]), temperature=1.0).item()  # log(1 + exp(-1))
+        0.3132...
+    """
+    one, other = groups[:, 0], groups[:, 1]
+    # Row i against column j: the same first text, the same second text, or the text itself on the other side.
+    same = (one[:, None] == one[None]) | (other[:, None] == other[None]) | (one[:, None] == other[None])
+    np.fill_diagonal(same, False)
+    if same.sum() == len(same) * (len(same) - 1):
+        raise InputError(
+            "pairs: a batch holds one class: its pairs share a text, so none is another's negative. Give pairs of "
+            "different texts or raise --batch-rows"
+        )
+    logits = left @ right.T / temperature
+    logits = logits.masked_fill(torch.from_numpy(same).to(logits.device), -torch.inf)
+    own = torch.arange(len(logits), device=logits.device)
+    return (functional.cross_entropy(logits, own) + functional.cross_entropy(logits.T, own)) / 2
+
+
+def train_on_pairs(
+    model: PairModel,
+    domains: Sequence[PairTokens],
+    parameters: Mapping[str, nn.Parameter],
+    settings: PairSettings,
+    work: Path,
+    *,
+    gauges: Callable[[], Gauges] | None = None,
+    safeguard: Callable[[int, Optimizers], list[dict[str, Any]]] | None = None,
+    label: str = "adapt",
+) -> PairSummary:
+    """Train parameters in place, continuing from the last checkpoint in ``work``.
+
+    Args:
+        model: frozen but for the parameters, under the mask that is trained.
+        domains: pairs, taken in turn.
+        parameters: what is trained, by name.
+        settings: length, batches and optimiser.
+        work: the artefact's working folder; log and checkpoints go there.
+        gauges: read beside those of the held-out pairs.
+        safeguard: called after each step with its number; may change the parameters, and returns what it did. A
+            function of step and weights alone, so that a resumed run does the same.
+        label: of the progress bar.
+
+    Raises:
+        DivergedError: the loss isn't finite; the last checkpoint is kept.
+        InputError: a batch of one class, or of one view.
+        StorageError: the disk is full; the last checkpoint is kept.
+
+    Source: design, section 7 ("pure Adam, weight decay 0, trunk frozen").
+    """
+    batches = PairBatches(domains, rows=settings.batch_rows, seed=settings.seed)
+    optimizers = Optimizers(parameters, lr=settings.lr)
+    position = load_checkpoint(work, optimizers) or Position(total=settings.steps)
+    if position.step:
+        log(f"{label}: continuing at step {position.step} of {settings.steps}")
+    every = max(math.ceil(settings.steps / settings.gauge_readings), 1)
+    warmup = settings.steps // 20
+    began, saved, before = time.monotonic(), time.monotonic(), position.step
+
+    def read(journal: TrainingLog) -> None:
+        numbers = gauges() if gauges is not None else {}
+        for domain in domains:
+            numbers |= read_pairs(model, domain, settings.seed)
+        journal.write({"step": position.step, "gauges": numbers})
+
+    with (
+        TrainingLog(work, keep_bytes=position.log_bytes) as journal,
+        progress_bar(label, settings.steps, done=position.step) as bar,
+    ):
+        if not position.step:
+            read(journal)
+        while position.step < settings.steps:
+            step = position.step
+            domain, rows = batches.at(step)
+            optimizers.set_lr(learning_rate(step, total=settings.steps, peak=settings.lr, warmup=warmup))
+            loss = _step(model, domain, rows, optimizers, settings, where=f"{work}: step {step}")
+            position = replace(position, step=step + 1, rows=position.rows + len(rows))
+            if step % settings.log_every == 0:
+                journal.write({"step": step, "domain": domain.name, "loss": loss})
+            for event in safeguard(step + 1, optimizers) if safeguard is not None else []:
+                journal.write({"step": step + 1, "event": event})
+            if position.step % every == 0 or position.step == settings.steps:
+                read(journal)
+            if position.step < settings.steps and time.monotonic() - saved >= settings.checkpoint_seconds:
+                position = replace(position, log_bytes=journal.sync())
+                save_checkpoint(work, position, optimizers)
+                saved = time.monotonic()
+            bar.advance(1, note=f"loss {loss:.3f}")
+    first, last, events = _from_log(work)
+    return PairSummary(position, first, last, events, time.monotonic() - began, position.step - before)
+
+
+def _step(
+    model: PairModel,
+    domain: PairTokens,
+    rows: NDArray[np.int64],
+    optimizers: Optimizers,
+    settings: PairSettings,
+    *,
+    where: str,
+) -> float:
+    ids = [domain.left[row] for row in rows] + [domain.right[row] for row in rows]
+    both = model.embed(ids)
+    left, right = both[: len(rows)], both[len(rows) :]
+    require_two_views(left, right, where=where)
+    loss = pair_infonce(left, right, domain.groups[rows], temperature=settings.temperature)
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise DivergedError(
+            f"{where}: the loss became {value} at --lr {settings.lr:g}. The last checkpoint is kept; run again with a "
+            "lower --lr and --overwrite"
+        )
+    loss.backward()
+    optimizers.step()
+    optimizers.zero_grad()
+    return value
+
+
+def read_pairs(model: PairModel, domain: PairTokens, seed: int) -> Gauges:
+    """Measure held-out pairs: R@1 in two galleries (it must fall as the gallery grows), effective rank, self-cosine.
+
+    Args:
+        model: under the mask that is measured.
+        domain: whose held-out pairs.
+        seed: draws the galleries.
+    """
+    left, right = (model.encode_ids([side[row] for row in domain.held_out]) for side in (domain.left, domain.right))
+    n = len(left)
+    curve = gallery_curve(left, right, sizes=(max(n // 4, 2), n), rng=rng_from_name("galleries", seed))
+    numbers = {f"retrieval_at_1_of_{size}": score for size, score in curve.pairs()}
+    if n >= _SMALLEST_SAMPLE:
+        numbers |= {"effective_rank": effective_rank(left).participation, "self_cosine": self_cosine(left)}
+    return {f"{domain.name}/{name}": round(float(value), 6) for name, value in numbers.items()}
+
+
+def _from_log(work: Path) -> tuple[Gauges, Gauges, list[dict[str, Any]]]:
+    """Return first and last gauges and all events: a resumed run has them only here."""
+    entries = [json.loads(line) for line in (work / FILE).read_text(encoding="utf-8").splitlines()]
+    gauges = [entry["gauges"] for entry in entries if "gauges" in entry]
+    events = [{"step": entry["step"], **entry["event"]} for entry in entries if "event" in entry]
+    return gauges[0], gauges[-1], events

@@ -1,0 +1,185 @@
+"""adapt, as commands on a tiny student and the built-in grammar's pairs; killed and continued to the same bytes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from consilience.adapters.attach import attach_amoe
+from consilience.adapters.library import load_library
+from consilience.cli.adapt import app
+from consilience.core.artefacts import begin_artefact, finish_artefact
+from consilience.core.errors import CorpusError, InputError, ResumeError, TrunkMismatchError
+from consilience.corpora.caption_grammar import generate_pairs
+from consilience.recipes.adapt import adapt_align, adapt_fit, adapt_table
+from consilience.students.presets import StudentConfig
+from consilience.students.text import build_student, load_student, save_student_files
+from consilience.students.tokenizer import train_tokenizer
+
+QUICK = {"steps": 12, "batch_rows": 12, "held_out": [], "hidden": 8}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_student(out, seed):
+    texts = [text for pair in generate_pairs(200, seed=1) for text in (pair.sentence1, pair.sentence2)]
+    words = train_tokenizer(texts, vocab_size=250)
+    shape = StudentConfig(layers=2, hidden=32, heads=4, ffn=64, max_positions=64, max_length=40)
+    student = build_student(shape, vocab_size=words.get_vocab_size(), dimensions=16, seed=seed)
+    work, _ = begin_artefact(out, {"job": seed})
+    files = save_student_files(student, words, work, max_length=40)
+    manifest = {"dimensions": 16, "max_length": 40, "frame": "f", "preset": "custom", "config": shape.to_json()}
+    finish_artefact(out, kind="student", manifest=manifest, files=files)
+    return out
+
+
+def write_pairs(path, seed):
+    pairs = [(p.sentence1, p.sentence2) for p in generate_pairs(400, seed=seed) if p.score >= 3]
+    path.write_text("".join(json.dumps({"sentence1": a, "sentence2": b}) + "\n" for a, b in pairs))
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapt")
+    make_student(folder / "student", 1)
+    make_student(folder / "other", 2)
+    for seed, name in enumerate(("equiv", "para")):
+        write_pairs(folder / f"{name}.jsonl", seed + 5)
+        adapt_fit(folder / "student", pairs=folder / f"{name}.jsonl", name=name, out=folder / name, **QUICK)
+    pairs = {name: folder / f"{name}.jsonl" for name in ("equiv", "para")}
+    options = {key: QUICK[key] for key in ("steps", "batch_rows", "held_out")}
+    adapt_align(folder / "student", [folder / "equiv", folder / "para"], pairs=pairs, out=folder / "library", **options)
+    return folder
+
+
+def test_the_library_attaches_and_its_report_has_the_reads(place):
+    student = load_student(place / "student")
+    bare = student.encode(["a cat"])
+    handle = attach_amoe(student, place / "library")
+    assert not np.array_equal(student.encode(["a cat"]), bare)
+    handle.detach()
+    report = json.loads((place / "library" / "report.json").read_text())
+    reads = report["reads"]
+    assert set(reads["own"]) == {"equiv", "para"}
+    assert all(0 < read["share_sum"] < 1 for read in reads["own"].values())
+    assert set(reads["ratios"]) == {"equiv", "para"}
+    assert "equiv/retrieval_at_1_of_" in " ".join(report["gauges"]["after"])
+    library = load_library(place / "library")
+    assert library.provenance["keys"]["pairs"]["equiv"]["fingerprint"]
+    assert library.provenance["equiv"]["recipe"] == "adapt fit"
+    assert library.keys_trunk is not None
+
+
+def test_the_same_call_is_done_and_another_is_refused(place):
+    before = (place / "equiv" / "manifest.json").read_bytes()
+    adapt_fit(place / "student", pairs=place / "equiv.jsonl", name="equiv", out=place / "equiv", **QUICK)
+    assert (place / "equiv" / "manifest.json").read_bytes() == before
+    with pytest.raises(ResumeError, match="isn't the result"):
+        adapt_fit(place / "student", pairs=place / "para.jsonl", name="equiv", out=place / "equiv", **QUICK)
+
+
+def test_what_cannot_be_aligned_is_refused(place, tmp_path):
+    quick = {"steps": 2, "batch_rows": 4, "held_out": []}
+    with pytest.raises(InputError, match="expected pairs for equiv, got para"):
+        adapt_align(
+            place / "student", [place / "equiv"], pairs={"para": place / "para.jsonl"}, out=tmp_path / "x", **quick
+        )
+    with pytest.raises(TrunkMismatchError):
+        adapt_align(
+            place / "other", [place / "equiv"], pairs={"equiv": place / "equiv.jsonl"}, out=tmp_path / "x", **quick
+        )
+    with pytest.raises(InputError, match="expected a new name"):
+        adapt_align(place / "student", [place / "equiv"] * 2, pairs={}, out=tmp_path / "x", **quick)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_contaminated_pairs_are_refused(place, tmp_path):
+    text = json.loads((place / "equiv.jsonl").read_text().splitlines()[4])["sentence2"]
+    (tmp_path / "test.tsv").write_text(f"sentence1\tsentence2\tscore\n{text.upper()}\tx\t1\n")
+    with pytest.raises(CorpusError, match=r"pair 5: holds a sentence of test\.tsv"):
+        adapt_fit(
+            place / "student",
+            pairs=place / "equiv.jsonl",
+            name="equiv",
+            out=tmp_path / "x",
+            **{**QUICK, "held_out": [tmp_path]},
+        )
+
+
+def test_mask_table(place):
+    result = adapt_table(place / "student", place / "library", tasks=["grammar"], resamples=100)
+    names = [model.model for model in result.models]
+    assert names == ["off", "equiv only (damped)", "para only (damped)", "equiv solo", "para solo", "all"]
+    assert all(model.tasks["grammar"].low <= model.mean <= model.tasks["grammar"].high for model in result.models)
+    assert result.models[-1].geometry["effective_rank"] > 0
+    with pytest.raises(TrunkMismatchError):
+        adapt_table(place / "other", place / "library", tasks=["grammar"], resamples=100)
+
+
+def test_command_line(place, tmp_path):
+    runner = CliRunner()
+    words = ["--steps", "3", "--batch-rows", "8", "--json"]
+    one = runner.invoke(
+        app,
+        f"fit {place}/student --pairs {place}/equiv.jsonl --name equiv --out {tmp_path}/a".split() + words,
+    )
+    assert one.exit_code == 0, one.output
+    assert json.loads(one.stdout.strip().splitlines()[-1])["kind"] == "adapters"
+    two = runner.invoke(
+        app,
+        f"align {place}/student {tmp_path}/a --pairs equiv={place}/equiv.jsonl --out {tmp_path}/b".split() + words[:-1],
+    )
+    assert two.exit_code == 0, two.output
+    assert "share of equiv" in two.stdout
+    three = runner.invoke(
+        app, ["table", str(place / "student"), str(tmp_path / "b"), "--tasks", "grammar", "--resamples", "100"]
+    )
+    assert three.exit_code == 0, three.output
+    assert "equiv solo" in three.stdout
+    bad = runner.invoke(app, ["align", "x", "y", "--pairs", "equiv", "--out", "z"])
+    assert isinstance(bad.exception, InputError)
+
+
+KILLED = """
+import sys, torch
+torch.set_num_threads(1)
+from consilience.recipes.adapt import adapt_fit
+adapt_fit(sys.argv[1], pairs=sys.argv[2], name="equiv", out=sys.argv[3], steps=60, batch_rows=12, held_out=[],
+          hidden=8, checkpoint_seconds=0.05)
+"""
+
+
+def test_killed_and_continued_it_has_the_same_bytes(place, tmp_path):
+    arguments = [sys.executable, "-c", KILLED, str(place / "student"), str(place / "equiv.jsonl")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    subprocess.run([*arguments, str(tmp_path / "plain")], env=environment, check=True, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*arguments, str(tmp_path / "killed")], env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while process.poll() is None and not list(tmp_path.glob("killed.partial/checkpoints/step-*")):
+        time.sleep(0.01)
+    running = process.poll() is None
+    if running:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert running, "it finished before it could be killed"
+    subprocess.run([*arguments, str(tmp_path / "killed")], env=environment, check=True, stderr=subprocess.DEVNULL)
+    files = sorted(path.name for path in (tmp_path / "plain").iterdir())
+    assert files == ["adapters.safetensors", "log.jsonl", "manifest.json", "report.json", "timing.json"]
+    for name in files:
+        if name != "timing.json":
+            assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
