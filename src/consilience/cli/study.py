@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from consilience.recipes.study import StudyResult
+    from consilience.recipes.staged_folder import StagedResult
 
 
 def command(
@@ -41,7 +41,7 @@ def command(
         sys.stdout.write(f"report  {result.report}\n{_summary(result)}")
 
 
-def _stage_table(result: StudyResult) -> str:
+def _stage_table(result: StagedResult) -> str:
     width = max(len(stage.name) for stage in result.stages)
     lines = [f"{'stage':<{width}}  {'status':<14}  folder"]
     for stage in result.stages:
@@ -50,7 +50,7 @@ def _stage_table(result: StudyResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _summary(result: StudyResult) -> str:
+def _summary(result: StagedResult) -> str:
     failed = [cell for cell in result.results["cells"] if cell["error"] is not None]
     done = len(result.results["cells"]) - len(failed)
     lines = [f"cells   {done} measured" + (f", {len(failed)} failed" if failed else "")]

@@ -6,18 +6,16 @@ The models here say which keys there are; ``recipe_values`` expands the environm
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
-from consilience.core.errors import InputError, RecipeError
+from consilience.core.errors import RecipeError
 from consilience.recipes.recipe_checks import check_parts, resolve_paths
-from consilience.recipes.recipe_values import apply_settings, did_you_mean, expand_environment
+from consilience.recipes.recipe_values import apply_settings, expand_environment
+from consilience.recipes.toml_document import describe_fault, read_toml
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -172,15 +170,7 @@ TABLES: dict[str, type[_Part]] = {
     "bars": BarPart,
 }
 
-_EXPECTED = {
-    "int_type": "an integer",
-    "float_type": "a number",
-    "string_type": "a string",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "a table",
-    "model_type": "a table",
-}
+_NAMED: dict[str, type[BaseModel]] = {**TABLES, "shape": ShapePart}
 
 
 def load_recipe(path: str | Path, *, settings: Sequence[str] = ()) -> Recipe:
@@ -198,7 +188,7 @@ def load_recipe(path: str | Path, *, settings: Sequence[str] = ()) -> Recipe:
         RecipeError: it has faults; all of them are listed.
     """
     path = Path(path)
-    document = _read_toml(path)
+    document = read_toml(path, what="recipe")
     faults: list[str] = []
     document = apply_settings(document, settings, faults)
     document = expand_environment(document, faults)
@@ -212,22 +202,11 @@ def load_recipe(path: str | Path, *, settings: Sequence[str] = ()) -> Recipe:
     return Recipe.model_validate(parts)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such recipe. Check the path") from error
-    except IsADirectoryError as error:
-        raise InputError(f"{path}: is a folder, expected a TOML file. Give the recipe file itself") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: isn't valid TOML ({error}). Fix that line") from error
-
-
 def _validate(document: Mapping[str, Any]) -> tuple[Recipe | None, list[str]]:
     try:
         return Recipe.model_validate(document), []
     except ValidationError as error:
-        return None, [_describe(detail) for detail in error.errors(include_url=False)]
+        return None, [describe_fault(detail, _NAMED, Recipe) for detail in error.errors(include_url=False)]
 
 
 def _sound_parts(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,20 +234,3 @@ def _known_keys(model: type[_Part], table: Any) -> dict[str, Any]:  # noqa: ANN4
         if not isinstance(known, dict) or not faulty & set(known):
             raise
         return model.model_validate({key: value for key, value in known.items() if key not in faulty}).model_dump()
-
-
-def _describe(detail: ErrorDetails) -> str:
-    """Turn one pydantic error into a clause: the key, what was expected, what was found."""
-    location = detail["loc"]
-    key = re.sub(r"\.(\d+)", r"[\1]", ".".join(str(step) for step in location))
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        model: type[BaseModel] = TABLES.get(str(location[0]), Recipe) if len(location) > 1 else Recipe
-        model = ShapePart if location[:2] == ("student", "shape") else model
-        return f"{key}: unknown key{did_you_mean(str(location[-1]), list(model.model_fields))}"
-    if kind == "missing":
-        return f"{key}: required and missing"
-    if kind in _EXPECTED:
-        return f"{key}: expected {_EXPECTED[kind]}, got {detail['input']!r}"
-    said = detail["msg"]
-    return f"{key}: {said[:1].lower()}{said[1:]}, got {detail['input']!r}"

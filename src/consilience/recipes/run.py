@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.artefacts import MANIFEST, begin_artefact, finish_artefact
-from consilience.core.errors import ResumeError
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.files import atomic_write, read_json, storage_errors, write_json
+from consilience.recipes.staged_folder import StagedResult, recorded_command, require_staged_folder
 
 if TYPE_CHECKING:
     from consilience.recipes.recipe_file import Recipe, TeacherPart
     from consilience.recipes.stages import StageResult, Stages
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """What a run did and where it is.
-
-    Attributes:
-        out: the run's folder.
-        stages: one entry a stage, in order.
-        results: everything that ``results.json`` holds; empty for a dry run.
-    """
-
-    out: Path
-    stages: Sequence[StageResult]
-    results: Mapping[str, Any]
-
-    @property
-    def report(self) -> Path:
-        """The HTML report."""
-        return self.out / "report.html"
+class RunResult(StagedResult):
+    """What a run did and where it is."""
 
     @property
     def model(self) -> Path | None:
         """The exported model's folder, or None for a dry run that didn't find one."""
         folders = {stage.name: stage.folder for stage in self.stages if stage.manifest is not None}
         return folders.get("export")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the results as JSON; of a dry run, the stages alone."""
-        return dict(self.results) or {"stages": [stage.to_json() for stage in self.stages]}
 
 
 def run(
@@ -76,13 +55,12 @@ def run(
 
     checked = load_recipe(recipe, settings=set)
     folder = Path(out) if out is not None else Path("runs") / checked.name
-    _require_run_folder(folder)
+    require_staged_folder(folder, "run")
     stages = Stages(folder, dry_run=dry_run)
     if not dry_run:
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-    # The folder isn't part of the command that is recorded: the same job elsewhere is the same job.
-    command = shlex.join(["consilience", "run", _shown(recipe), *(word for text in set for word in ("--set", text))])
+    command = recorded_command("run", recipe, set)
     made = _run_stages(checked, stages, command)
     if dry_run:
         return RunResult(folder, stages.results, {})
@@ -91,27 +69,6 @@ def run(
     results = collect_results(checked, made, stages.results, command=command)
     write_report(folder, results)
     return RunResult(folder, stages.results, results)
-
-
-def _shown(recipe: str | Path) -> str:
-    """Return the recipe as it was named, without the folders of this machine."""
-    path = Path(recipe)
-    return path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
-
-
-def _require_run_folder(folder: Path) -> None:
-    """Refuse another artefact's folder, whose manifest the run's would replace, and whatever else isn't a run's."""
-    if folder.exists() and not folder.is_dir():
-        raise ResumeError(f"{folder}: is a file, expected a run's folder or a new one. Choose another --out")
-    if (folder / MANIFEST).is_file():
-        found = read_json(folder / MANIFEST)
-        kind = found.get("kind") if isinstance(found, dict) else None
-        if kind != "run":
-            raise ResumeError(f"{folder}: expected a run's folder or a new one, found a {kind}. Choose another --out")
-    elif folder.is_dir() and any(folder.iterdir()):
-        started = [path for path in folder.iterdir() if path.name == "seconds.json" or path.name.startswith("corpus-")]
-        if not started:
-            raise ResumeError(f"{folder}: holds files that aren't a run's. Choose another --out")
 
 
 @dataclass(frozen=True)

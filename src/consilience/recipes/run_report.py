@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience._version import __version__
-from consilience.core.artefacts import MANIFEST, SCHEMA_VERSION, TIMING
-from consilience.core.files import atomic_write, read_json, write_json
-from consilience.core.hashing import content_id, file_sha256
+from consilience.core.artefacts import TIMING
+from consilience.core.files import read_json
 from consilience.recipes.align import GPA_FRAME
 from consilience.recipes.bars import judge_bars
+from consilience.recipes.staged_folder import write_staged_report
 
 if TYPE_CHECKING:
     from consilience.recipes.recipe_file import Recipe
@@ -189,36 +189,13 @@ def write_report(out: Path, results: Json) -> None:
         out: the run's folder.
         results: from :func:`collect_results`.
     """
-    from consilience.reports.html import render_html
     from consilience.reports.markdown import render_markdown
     from consilience.reports.run_plots import draw_run_plots
 
     plots = draw_run_plots(results)
-    (out / "plots").mkdir(exist_ok=True)
-    addresses = {name: f"plots/{name}.svg" for name in plots}
-    markdown = render_markdown(results, plots=addresses)
-    images = {addresses[name]: svg for name, svg in plots.items()}
-    page = render_html(markdown, title=f"{results['name']}: Consilience run", images=images)
-    for name, text in {**images, "report.md": markdown, "report.html": page}.items():
-        with atomic_write(out / name, "w") as stream:
-            stream.write(text)
-    write_json(out / "results.json", results)
-    _write_manifest(out, results, ["report.md", "report.html", "results.json", *images])
+    markdown = render_markdown(results, plots={name: f"plots/{name}.svg" for name in plots})
+    write_staged_report(out, results, kind="run", document="recipe", markdown=markdown, plots=plots)
     _link(out / "model", results["export"]["folder"])
-
-
-def _write_manifest(out: Path, results: Json, files: list[str]) -> None:
-    """Write the run's manifest in place, last: its folder holds the stages' artefacts and can't be renamed."""
-    body: Json = {
-        "kind": "run",
-        "schema_version": SCHEMA_VERSION,
-        "recipe": results["recipe"],
-        "stages": [
-            {"stage": stage["stage"], "folder": stage["folder"], "id": stage["id"]} for stage in results["stages"]
-        ],
-        "files": {name: file_sha256(out / name) for name in sorted(files)},
-    }
-    write_json(out / MANIFEST, {**body, "id": content_id(body, prefix="run-")})
 
 
 def _link(link: Path, target: str) -> None:

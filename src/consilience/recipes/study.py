@@ -6,44 +6,17 @@ continues where it was, and an edited one runs what the edit touches. A training
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.artefacts import MANIFEST, read_manifest
-from consilience.core.errors import ResumeError
 from consilience.core.files import storage_errors
+from consilience.recipes.staged_folder import StagedResult, recorded_command, require_staged_folder
 
 if TYPE_CHECKING:
-    from consilience.recipes.stages import StageResult
+    pass
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class StudyResult:
-    """What a study did and where it is.
-
-    Attributes:
-        out: the study's folder.
-        stages: one entry a stage, in order.
-        results: everything that ``results.json`` holds; empty for a dry run.
-    """
-
-    out: Path
-    stages: Sequence[StageResult]
-    results: Mapping[str, Any]
-
-    @property
-    def report(self) -> Path:
-        """The HTML report."""
-        return self.out / "report.html"
-
-    def to_json(self) -> Json:
-        """Return the results as JSON; of a dry run, the stages alone."""
-        return dict(self.results) or {"stages": [stage.to_json() for stage in self.stages]}
 
 
 def study(
@@ -52,7 +25,7 @@ def study(
     set: Sequence[str] = (),
     out: str | Path | None = None,
     dry_run: bool = False,
-) -> StudyResult:
+) -> StagedResult:
     """Run a grid of trainings and compare them; what is already there is skipped, what was interrupted continues.
 
     Args:
@@ -77,33 +50,17 @@ def study(
 
     checked = load_study(study, settings=set)
     folder = Path(out) if out is not None else Path("runs") / checked.name
-    _require_study_folder(folder)
+    require_staged_folder(folder, "study")
     stages = SharedStages(folder, dry_run=dry_run, shelves=[Path(path) for path in checked.banks])
     if not dry_run:
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-    path = Path(study)
-    shown = path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
-    command = shlex.join(["consilience", "study", shown, *(word for text in set for word in ("--set", text))])
+    command = recorded_command("study", study, set)
     made = StudyGrid(checked, stages).run()
     if dry_run:
-        return StudyResult(folder, stages.results, {})
+        return StagedResult(folder, stages.results, {})
     from consilience.recipes.study_report import collect_study, write_study_report
 
     results = collect_study(checked, made, stages.results, command=command)
     write_study_report(folder, results)
-    return StudyResult(folder, stages.results, results)
-
-
-def _require_study_folder(folder: Path) -> None:
-    """Refuse a folder that holds something else than a study."""
-    if folder.exists() and not folder.is_dir():
-        raise ResumeError(f"{folder}: is a file, expected a study's folder or a new one. Choose another --out")
-    if (folder / MANIFEST).is_file():
-        kind = read_manifest(folder)["kind"]
-        if kind != "study":
-            raise ResumeError(f"{folder}: expected a study's folder or a new one, found a {kind}. Choose another --out")
-    elif folder.is_dir() and any(folder.iterdir()):
-        started = [path for path in folder.iterdir() if path.name == "seconds.json" or path.name.startswith("corpus-")]
-        if not started:
-            raise ResumeError(f"{folder}: holds files that aren't a study's. Choose another --out")
+    return StagedResult(folder, stages.results, results)

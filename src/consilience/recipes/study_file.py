@@ -6,15 +6,13 @@ It shares its tables with the recipe file where they mean the same (``[corpus]``
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
 
-from consilience.core.errors import InputError, RecipeError
+from consilience.core.errors import RecipeError
 from consilience.recipes.recipe_checks import BUDGETS
 from consilience.recipes.recipe_file import (
     AlignPart,
@@ -26,8 +24,9 @@ from consilience.recipes.recipe_file import (
     TeacherPart,
     TrainPart,
 )
-from consilience.recipes.recipe_values import apply_settings, did_you_mean, expand_environment
+from consilience.recipes.recipe_values import apply_settings, expand_environment
 from consilience.recipes.study_checks import check_study, resolve_study
+from consilience.recipes.toml_document import describe_fault, read_toml
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]  # a part of folder names
 Count = Annotated[int, Field(ge=1)]
@@ -188,16 +187,6 @@ _MODELS: dict[str, type[BaseModel]] = {
     "shape": ShapePart,
 }
 
-_EXPECTED = {
-    "int_type": "an integer",
-    "float_type": "a number",
-    "string_type": "a string",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "a table",
-    "model_type": "a table",
-}
-
 
 def load_study(path: str | Path, *, settings: Sequence[str] = ()) -> Study:
     """Read a study, expand its environment variables, apply ``--set`` values and check all of it.
@@ -215,42 +204,14 @@ def load_study(path: str | Path, *, settings: Sequence[str] = ()) -> Study:
     """
     path = Path(path)
     faults: list[str] = []
-    document = expand_environment(apply_settings(_read_toml(path), settings, faults), faults)
+    document = expand_environment(apply_settings(read_toml(path, what="study"), settings, faults), faults)
     try:
         study = Study.model_validate(document)
     except ValidationError as error:
-        found = [_describe(detail) for detail in error.errors(include_url=False)]
+        found = [describe_fault(detail, _MODELS, Study) for detail in error.errors(include_url=False)]
         raise RecipeError(str(path), [*faults, *dict.fromkeys(found)]) from error
     parts = resolve_study(study.model_dump(), path.resolve().parent)
     faults += check_study(parts)
     if faults:
         raise RecipeError(str(path), faults)
     return Study.model_validate(parts)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such study. Check the path") from error
-    except IsADirectoryError as error:
-        raise InputError(f"{path}: is a folder, expected a TOML file. Give the study file itself") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: isn't valid TOML ({error}). Fix that line") from error
-
-
-def _describe(detail: ErrorDetails) -> str:
-    """Turn one pydantic error into a clause: the key, what was expected, what was found."""
-    location = detail["loc"]
-    key = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        table = next((step for step in reversed(location[:-1]) if step in _MODELS), None)
-        model = Study if table is None else _MODELS[str(table)]
-        return f"{key}: unknown key{did_you_mean(str(location[-1]), list(model.model_fields))}"
-    if kind == "missing":
-        return f"{key}: required and missing"
-    if kind in _EXPECTED:
-        return f"{key}: expected {_EXPECTED[kind]}, got {detail['input']!r}"
-    said = detail["msg"]
-    return f"{key}: {said[:1].lower()}{said[1:]}, got {detail['input']!r}"

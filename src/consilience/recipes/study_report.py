@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience._version import __version__
-from consilience.core.artefacts import MANIFEST, SCHEMA_VERSION
-from consilience.core.files import atomic_write, write_json
-from consilience.core.hashing import content_id, file_sha256
 from consilience.recipes.run_report import portable_text
+from consilience.recipes.staged_folder import write_staged_report
 from consilience.recipes.study_analysis import (
     Condition,
     MeasuredCell,
@@ -223,32 +221,9 @@ def write_study_report(out: Path, results: Json) -> None:
         out: the study's folder.
         results: from :func:`collect_study`.
     """
-    from consilience.reports.html import render_html
     from consilience.reports.study_markdown import render_study
     from consilience.reports.study_plots import draw_study_plots
 
     plots = draw_study_plots(results)
-    (out / "plots").mkdir(exist_ok=True)
-    addresses = {name: f"plots/{name}.svg" for name in plots}
-    markdown = render_study(results, plots=addresses)
-    images = {addresses[name]: svg for name, svg in plots.items()}
-    page = render_html(markdown, title=f"{results['name']}: Consilience study", images=images)
-    for name, text in {**images, "report.md": markdown, "report.html": page}.items():
-        with atomic_write(out / name, "w") as stream:
-            stream.write(text)
-    write_json(out / "results.json", results)
-    _write_manifest(out, results, ["report.md", "report.html", "results.json", *images])
-
-
-def _write_manifest(out: Path, results: Json, files: list[str]) -> None:
-    """Write the study's manifest in place, last: its folder holds the stages' artefacts and can't be renamed."""
-    body: Json = {
-        "kind": "study",
-        "schema_version": SCHEMA_VERSION,
-        "study": results["study"],
-        "stages": [
-            {"stage": stage["stage"], "folder": stage["folder"], "id": stage["id"]} for stage in results["stages"]
-        ],
-        "files": {name: file_sha256(out / name) for name in sorted(files)},
-    }
-    write_json(out / MANIFEST, {**body, "id": content_id(body, prefix="study-")})
+    markdown = render_study(results, plots={name: f"plots/{name}.svg" for name in plots})
+    write_staged_report(out, results, kind="study", document="study", markdown=markdown, plots=plots)
