@@ -159,6 +159,143 @@ def table(
     )
 
 
+@app.command(name="roster")
+def roster(
+    student: Student,
+    candidates: Annotated[list[Path], typer.Argument(metavar="CANDIDATE...", help="Folders made by adapt fit.")],
+    pairs: NamedPairs,
+    out: Out,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of each trial's key alignment.")] = 800,
+    batch_rows: BatchRows = 96,
+    lr: Rate = 1e-3,
+    most: Annotated[int | None, typer.Option(min=1, help="Members at most.")] = None,
+    seed: Seed = 0,
+    data: Data = None,
+    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1_000,
+    limit: Limit = None,
+    held_out: HeldOut = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Select a library's anchors greedily, each against a random, untrained arm of its size.
+
+    Reads STS-B dev only; halts when no candidate clears the random arm. A killed run continues with the next trial.
+    """
+    from consilience.recipes.adapt_roster import adapt_roster
+
+    results = adapt_roster(
+        student,
+        candidates,
+        pairs=parse_named(pairs),
+        out=out,
+        steps=steps,
+        batch_rows=batch_rows,
+        lr=lr,
+        most=most,
+        seed=seed,
+        data=data,
+        resamples=resamples,
+        limit=limit,
+        held_out=held_out,
+        overwrite=overwrite,
+    )
+    _show_study(out, results, as_json=as_json)
+
+
+@app.command(name="sweep")
+def sweep(
+    student: Student,
+    library: Annotated[Path, typer.Argument(help="Folder of a library; its keys are trained anew.")],
+    pairs: NamedPairs,
+    out: Out,
+    more: Annotated[list[float] | None, typer.Argument(hidden=True)] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option(help="Of the dispatch; several may follow. Default .10 .05 .02.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Alignments a temperature.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of each alignment.")] = 800,
+    batch_rows: BatchRows = 96,
+    lr: Rate = 1e-3,
+    data: Data = None,
+    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1_000,
+    limit: Limit = None,
+    held_out: HeldOut = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Align a library's keys at several routing temperatures and score each on STS-B dev."""
+    from consilience.recipes.adapt_roster import adapt_sweep
+
+    results = adapt_sweep(
+        student,
+        library,
+        pairs=parse_named(pairs),
+        out=out,
+        temperatures=[*(temperature or []), *(more or [])] or (0.10, 0.05, 0.02),
+        seeds=seeds,
+        steps=steps,
+        batch_rows=batch_rows,
+        lr=lr,
+        data=data,
+        resamples=resamples,
+        limit=limit,
+        held_out=held_out,
+        overwrite=overwrite,
+    )
+    _show_study(out, results, as_json=as_json)
+
+
+@app.command(name="transplant")
+def transplant(
+    source: Annotated[str, typer.Argument(metavar="A", help="The trunk that the library was trained on.")],
+    target: Annotated[str, typer.Argument(metavar="B", help="Another trunk of its shape.")],
+    library: Annotated[Path, typer.Option(help="Folder of A's library.")],
+    pairs: NamedPairs,
+    out: Out,
+    native: Annotated[
+        Path | None, typer.Option(help="B's own library of these anchors; trained into OUT.native when not given.")
+    ] = None,
+    tasks: Tasks = "sts",
+    data: Data = None,
+    fit_steps: Annotated[int, typer.Option(min=1, help="Steps of each anchor trained here.")] = 1_500,
+    align_steps: Annotated[int, typer.Option(min=1, help="Steps of each key alignment.")] = 800,
+    batch_rows: BatchRows = 96,
+    lr: Rate = 1e-3,
+    seed: Seed = 0,
+    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1_000,
+    limit: Limit = None,
+    held_out: HeldOut = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what a library keeps of its gain on another trunk, and what recovers the rest.
+
+    Native on A; forced onto B; its keys re-aligned on B; its anchors retrained on B.
+    """
+    from consilience.recipes.adapt_transplant import adapt_transplant
+
+    results = adapt_transplant(
+        source,
+        target,
+        library=library,
+        pairs=parse_named(pairs),
+        out=out,
+        native=native,
+        tasks=[word for word in tasks.split(",") if word],
+        data=data,
+        fit_steps=fit_steps,
+        align_steps=align_steps,
+        batch_rows=batch_rows,
+        lr=lr,
+        seed=seed,
+        resamples=resamples,
+        limit=limit,
+        held_out=held_out,
+        overwrite=overwrite,
+    )
+    _show_study(out, results, as_json=as_json)
+
+
 def parse_named(words: Sequence[str]) -> dict[str, str | Path | Sequence[tuple[str, str]]]:
     """Turn NAME=FILE words into a mapping.
 
@@ -243,3 +380,10 @@ def _show_library(out: Path, *, as_json: bool) -> None:
         if reads["starved"]:
             sys.stdout.write(f"starved: {', '.join(reads['starved'])}\n")
     sys.stdout.write(f"{manifest['id']} in {out}\n")
+
+
+def _show_study(out: Path, results: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        write_json_line({"path": str(out), **results})
+    else:
+        sys.stdout.write((out / "report.md").read_text(encoding="utf-8"))
