@@ -77,6 +77,46 @@ def fit(
     _show_library(out, as_json=as_json)
 
 
+@app.command(name="lora")
+def lora(
+    student: Student,
+    pairs: Annotated[Path, typer.Option(help="Pair file (.parquet, .csv, .tsv, .jsonl).")],
+    name: Annotated[str, typer.Option(help="Of the task, as for adapt fit.")],
+    out: Out,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1_500,
+    batch_rows: BatchRows = 96,
+    lr: Rate = 1e-3,
+    seed: Seed = 0,
+    left: Left = "sentence1",
+    right: Right = "sentence2",
+    limit: Limit = None,
+    on_fault: OnFault = "refuse",
+    held_out: HeldOut = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train PEFT's LoRA as the baseline of an anchor: its parameter count, the same pairs, the same steps."""
+    from consilience.recipes.adapt_lora import adapt_lora
+
+    adapt_lora(
+        student,
+        pairs=pairs,
+        name=name,
+        out=out,
+        steps=steps,
+        batch_rows=batch_rows,
+        lr=lr,
+        seed=seed,
+        left=left,
+        right=right,
+        limit=limit,
+        on_fault=_fault_choice(on_fault),
+        held_out=held_out,
+        overwrite=overwrite,
+    )
+    _show_library(out, as_json=as_json)
+
+
 @app.command(name="align")
 def align(
     student: Student,
@@ -132,13 +172,16 @@ def table(
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap draws.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1_000,
     force: Annotated[bool, typer.Option("--force", help="Attach a library of another trunk; the rows say so.")] = False,
+    lora: Annotated[list[Path] | None, typer.Option(help="A baseline made by adapt lora; repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score the student with its anchors masked: off, each damped, each alone, all."""
     from consilience.recipes.adapt import adapt_table
 
     words = [word for word in tasks.split(",") if word]
-    result = adapt_table(student, library, tasks=words, data=data, seed=seed, resamples=resamples, force=force)
+    result = adapt_table(
+        student, library, tasks=words, data=data, seed=seed, resamples=resamples, force=force, lora=lora or ()
+    )
     if as_json:
         write_json_line(result.to_json())
         return
@@ -364,7 +407,7 @@ def _show_library(out: Path, *, as_json: bool) -> None:
     )
     reads = report.get("reads")
     if reads:
-        names = [anchor["name"] for anchor in manifest["anchors"]]
+        names = [anchor["name"] for anchor in manifest["anchors"]]  # a library: LoRA has no reads
         show_table(
             ["texts of", *(f"share of {name}" for name in names), "sum", "own / others"],
             [

@@ -14,6 +14,7 @@ from consilience.core.errors import InputError
 
 if TYPE_CHECKING:
     from consilience.adapters.library import AnchorLibrary
+    from consilience.core.encoder import Encoder
     from consilience.corpora.contamination import HeldOutSentences
     from consilience.corpora.pairs import OnFault, PairCorpus
     from consilience.evaluation.result import EvaluationResult
@@ -139,7 +140,7 @@ def adapt_fit(
         library.trainable()
         handle.detach()
     (drift,) = read_drift(library)
-    report = _report(summary, settings, {name: corpus}, {"drift": drift.to_json()})
+    report = training_report(summary, settings, {name: corpus}, {"drift": drift.to_json()})
     library.provenance[name] = _provenance(job, corpus, summary)
     return _store(library, folder, job, report, summary, overwrite=overwrite)
 
@@ -248,7 +249,7 @@ def adapt_align(
         handle.detach()
     if reads.starved:
         log(f"adapt align: starved on their own domain: {', '.join(reads.starved)}; see {REPORT}")
-    report = _report(summary, settings, corpora, {"reads": reads.to_json(), "events": summary.events})
+    report = training_report(summary, settings, corpora, {"reads": reads.to_json(), "events": summary.events})
     library.provenance["keys"] = {**job, "gauges": summary.last}
     return _store(library, folder, job, report, summary, overwrite=overwrite)
 
@@ -262,6 +263,7 @@ def adapt_table(
     seed: int = 0,
     resamples: int = 1_000,
     force: bool = False,
+    lora: Sequence[str | Path] = (),
 ) -> EvaluationResult:
     """Score the mask table: off, each anchor under the dispatch (damped), each alone, all.
 
@@ -273,6 +275,7 @@ def adapt_table(
         seed: of the bootstrap draws.
         resamples: bootstrap resamples.
         force: attach a library of another trunk; every row's name says so.
+        lora: folders made by adapt lora, each a row more; the student has to be a path then.
 
     Returns:
         A model a mask, named by its label, with geometry (effective rank, self-cosine), and all comparisons.
@@ -284,6 +287,7 @@ def adapt_table(
     from consilience.adapters.adapted_encoder import AdaptedEncoder
     from consilience.adapters.attach import attach_amoe
     from consilience.evaluation.suite import evaluate_encoders
+    from consilience.recipes.adapt_lora import open_lora
     from consilience.recipes.evaluate import load_tasks
     from consilience.training.pair_model import open_pair_model
 
@@ -296,7 +300,12 @@ def adapt_table(
         if len(handle.library.names) == 1:  # its only member isn't damped: the row is that of all
             masks = [mask for mask in masks if mask.kind != "some"]
         names = [mask.label + (mark if mask.kind != "off" else "") for mask in masks]
-        encoders = [AdaptedEncoder(model.model, mask, name=name) for mask, name in zip(masks, names, strict=True)]
+        encoders: list[Encoder] = [
+            AdaptedEncoder(model.model, mask, name=name) for mask, name in zip(masks, names, strict=True)
+        ]
+        for folder in lora:
+            encoders.append(open_lora(student, folder))
+            names.append(encoders[-1].name)
         return evaluate_encoders(encoders, loaded, selection=selection, seed=seed, resamples=resamples, names=names)
     finally:
         handle.detach()
@@ -377,9 +386,10 @@ def _provenance(job: Mapping[str, Any], corpus: PairCorpus, summary: PairSummary
     return {**job, "contamination_checked": corpus.report.held_out > 0, "gauges": summary.last}
 
 
-def _report(
+def training_report(
     summary: PairSummary, settings: PairSettings, corpora: Mapping[str, PairCorpus], more: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return what report.json says of a training on pairs."""
     return {
         "training": settings.identity(),
         "pairs": {name: {**corpus.to_json(), **corpus.report.to_json()} for name, corpus in corpora.items()},
@@ -400,13 +410,19 @@ def _store(
 ) -> AnchorLibrary:
     """Write library, report, log and timing; return the library as stored."""
     from consilience.adapters.library import load_library, save_library
-    from consilience.core.artefacts import TIMING, partial_path
-    from consilience.core.files import write_json
+    from consilience.core.artefacts import partial_path
     from consilience.training.journal import FILE as LOG
 
-    work = partial_path(folder)
+    write_report(partial_path(folder), report, summary)
+    save_library(library, folder, job=job, overwrite=overwrite, files=[REPORT, LOG])
+    return load_library(folder)
+
+
+def write_report(work: Path, report: Mapping[str, Any], summary: PairSummary) -> None:
+    """Write report.json, and the times of this attempt."""
+    from consilience.core.artefacts import TIMING
+    from consilience.core.files import write_json
+
     write_json(work / REPORT, report)
     per_step = summary.seconds / summary.steps_here if summary.steps_here else None
     write_json(work / TIMING, {"seconds": summary.seconds, "steps": summary.steps_here, "seconds_per_step": per_step})
-    save_library(library, folder, job=job, overwrite=overwrite, files=[REPORT, LOG])
-    return load_library(folder)

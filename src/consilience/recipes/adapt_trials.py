@@ -86,7 +86,9 @@ class Bench:
 
     def score_bare(self) -> dict[str, Any]:
         """Score the trunk without a library."""
-        return score_encoder(_Bare(self.model), self.tasks)
+        from consilience.training.pair_model import PlainEncoder
+
+        return score_encoder(PlainEncoder(self.model), self.tasks)
 
     def aligned(
         self, library: AnchorLibrary, folder: Path, *, settings: PairSettings | None = None, force: bool = False
@@ -111,24 +113,6 @@ class Bench:
             return {**measure(handle), "forced": handle.forced}
         finally:
             handle.detach()
-
-
-class _Bare:
-    """A trunk without a library as an encoder."""
-
-    def __init__(self, model: PairModel) -> None:
-        self.name = model.name
-        self.parameters: int | None = None
-        self._model = model
-        self.dimensions = int(self.encode(["a"]).shape[1])
-
-    def identity(self) -> dict[str, Any]:
-        """Return the model's identity."""
-        return self._model.identity()
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed texts."""
-        return self._model.encode_ids(self._model.tokenize(texts))
 
 
 def score_encoder(encoder: Any, tasks: Sequence[StsTask]) -> dict[str, Any]:  # noqa: ANN401 - an Encoder

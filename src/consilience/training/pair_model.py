@@ -104,6 +104,30 @@ class PairModel:
         return np.concatenate(parts).astype(np.float32, copy=False)
 
 
+class PlainEncoder:
+    """A :class:`PairModel` as it stands, as an :class:`~consilience.core.encoder.Encoder`.
+
+    Args:
+        model: its texts go through whatever is on it.
+        name: what a table calls it.
+        extra: part of the identity: what is on the model.
+    """
+
+    def __init__(self, model: PairModel, *, name: str | None = None, extra: dict[str, Any] | None = None) -> None:
+        self.name = name or model.name
+        self.parameters: int | None = sum(parameter.numel() for parameter in model.module.parameters())
+        self._model, self._extra = model, extra or {}
+        self.dimensions = int(self.encode(["a"]).shape[1])
+
+    def identity(self) -> dict[str, Any]:
+        """Return what determines the vectors."""
+        return {"backend": "trunk", "name": self._model.name, **self._model.identity(), **self._extra}
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts."""
+        return self._model.encode_ids(self._model.tokenize(texts))
+
+
 def open_pair_model(model: Any) -> PairModel:  # noqa: ANN401 - a path, a name or a loaded model
     """Open a trunk for adapters.
 
