@@ -154,6 +154,15 @@ def test_command_line(place, tmp_path):
     assert isinstance(bad.exception, InputError)
 
 
+def test_export(place, tmp_path):
+    pytest.importorskip("onnxscript")
+    words = f"export {place}/student {place}/library --out {tmp_path}/hub --mask equiv".split()
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "huggingface: the same bits (off, equiv only (damped)" in done.stdout
+    assert "onnx, equiv only (damped): differs by at most" in done.stdout
+
+
 KILLED = """
 import sys, torch
 torch.set_num_threads(1)

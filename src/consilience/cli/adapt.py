@@ -339,6 +339,38 @@ def transplant(
     _show_study(out, results, as_json=as_json)
 
 
+@app.command(name="export")
+def export(
+    student: Annotated[Path, typer.Argument(help="A student.")],
+    library: Annotated[Path, typer.Argument(help="Folder of its library.")],
+    out: Out,
+    formats: Annotated[str, typer.Option(help="huggingface, onnx, separated by commas.")] = "huggingface,onnx",
+    mask: Annotated[
+        str, typer.Option(help="Of the ONNX file: input, all, off, or names separated by commas, baked in.")
+    ] = "input",
+    force: Annotated[bool, typer.Option("--force", help="Export a library of another trunk; it says so.")] = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a student with its library as one folder for other software.
+
+    Hugging Face: the bare student without remote code, the same bits as here with it. ONNX: needs no code at all.
+    """
+    from consilience.recipes.adapt_export import adapt_export
+
+    chosen = [word for word in formats.split(",") if word]
+    manifest = adapt_export(student, library, out=out, formats=chosen, mask=mask, force=force, overwrite=overwrite)
+    if as_json:
+        write_json_line({"path": str(out), **manifest})
+        return
+    parity = manifest["parity"]
+    if "huggingface" in parity:
+        sys.stdout.write(f"huggingface: the same bits ({', '.join(parity['huggingface']['bit_identical'])})\n")
+    for label, difference in parity.get("onnx", {}).items():
+        sys.stdout.write(f"onnx, {label}: differs by at most {difference:.1e}\n")
+    sys.stdout.write(f"{manifest['id']} in {out}\n")
+
+
 def parse_named(words: Sequence[str]) -> dict[str, str | Path | Sequence[tuple[str, str]]]:
     """Turn NAME=FILE words into a mapping.
 
