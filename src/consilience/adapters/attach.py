@@ -99,7 +99,7 @@ def detach_amoe(model: Any) -> AnchorLibrary:  # noqa: ANN401 - a model of any l
         InputError: the model carries none.
         TrunkMismatchError: the trunk changed meanwhile; see :meth:`Handle.detach`.
     """
-    handle = handle_of(model)
+    handle = attached.get(find_backbone(model))
     if handle is None:
         raise InputError("adapters: the model carries no library. Nothing to detach")
     handle.detach()
@@ -107,8 +107,10 @@ def detach_amoe(model: Any) -> AnchorLibrary:  # noqa: ANN401 - a model of any l
 
 
 def handle_of(model: Any) -> Handle | None:  # noqa: ANN401 - a model of any library
-    """Return the handle of the library that a model carries, or None."""
-    return attached.get(find_backbone(model))
+    """Return the handle of the library that a model carries, or None: also of models that can't carry any."""
+    outer = model if isinstance(model, nn.Module) else getattr(model, "module", None)
+    modules = outer.modules() if isinstance(outer, nn.Module) else ()
+    return next((attached[module] for module in modules if module in attached), None)
 
 
 def _check_trunk(library: AnchorLibrary, trunk: TrunkIdentity, *, force: bool) -> dict[str, str] | None:

@@ -181,3 +181,13 @@ def test_text_without_a_token_has_no_vector(words: Tokenizer) -> None:
         encoder.module.embedding.weight.fill_(float("nan"))
     with pytest.raises(TeacherError, match="isn't finite"):
         encoder.encode(["a cat"])
+
+
+def test_it_carries_no_library_whether_or_not_adapters_were_ever_used(words: Tokenizer) -> None:
+    from consilience.adapters.attach import attach_amoe, handle_of  # from here on the tier is there to be asked
+
+    encoder = encoder_of(words)
+    assert handle_of(encoder) is None
+    assert "adapters" not in encoder.identity()
+    with pytest.raises(InputError, match=r"expected one encoder|nowhere"):
+        attach_amoe(encoder, "nowhere")
