@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from consilience.adapters.anchor import AnchorConfig
 from consilience.adapters.attach import attach_amoe
 from consilience.adapters.library import AnchorLibrary
 from consilience.adapters.reads import read_drift
@@ -16,7 +17,7 @@ from consilience.training.pair_loop import DivergedError, PairSettings, pair_inf
 from consilience.training.pair_model import PairModel
 from consilience.training.pair_tokens import PairBatches, tokenize_pairs
 
-PAIRS = [(p.sentence1, p.sentence2) for p in generate_pairs(600, seed=1) if p.score >= 3.5]
+PAIRS = [(p.sentence1, p.sentence2) for p in generate_pairs(400, seed=1) if p.score >= 3.5]
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +119,7 @@ def test_keys_start_audible_and_a_starved_one_is_revived(model, domain, tmp_path
 
     library = AnchorLibrary(32, 2)
     for number, name in enumerate(("equiv", "para")):
-        library.add(name, seed=number)
+        library.add(name, seed=number, config=AnchorConfig(slots=4, atoms=8, hidden=8))
     handle = attach_amoe(model.model, library)
     second = replace(domain, name="para")
     domains = [domain, second]
