@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 VERBS = (
     "corpus", "grammar", "embed", "align", "consensus", "static", "distill", "rotate", "migrate", "evaluate", "export",
-    "run", "study", "inspect",
+    "run", "study", "inspect", "adapt", "frames",
 )  # fmt: skip
 HEAVY = ("torch", "transformers", "pydantic", "numpy", "pyarrow", "scipy", "sentence_transformers", "onnxruntime")
 

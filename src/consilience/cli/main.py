@@ -13,6 +13,7 @@ import typer
 
 from consilience._version import __version__
 from consilience.cli import (
+    adapt,
     align,
     consensus,
     corpus,
@@ -49,6 +50,7 @@ for verb in VERBS:
     app.command(name=verb.__name__.rsplit(".", 1)[-1])(verb.command)
 
 
+app.add_typer(adapt.app, name="adapt")
 app.add_typer(frames.app, name="frames")
 
 
