@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from consilience.core.errors import CorpusError, InputError
 from consilience.corpora.contamination import HeldOutSentences, exact_key, near_key, read_held_out
 from consilience.corpora.pairs import open_pairs
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
+DATA = Path(os.environ.get("CONSILIENCE_DATA") or Path(__file__).parents[4] / "shared" / "data")
 GOOD = [(f"a cat number {i}", f"the {i}th cat is here") for i in range(20)]
 
 
