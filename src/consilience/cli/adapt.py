@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
+
+from consilience.cli.adapt_output import (
+    fault_choice,
+    parse_named,
+    show_library,
+    show_study,
+    show_table,
+    write_json_line,
+)
 
 app = typer.Typer(
     no_args_is_help=True, help="Adapters on a frozen student: train, mix, measure.", rich_markup_mode=None
@@ -70,11 +78,11 @@ def fit(
         left=left,
         right=right,
         limit=limit,
-        on_fault=_fault_choice(on_fault),
+        on_fault=fault_choice(on_fault),
         held_out=held_out,
         overwrite=overwrite,
     )
-    _show_library(out, as_json=as_json)
+    show_library(out, as_json=as_json)
 
 
 @app.command(name="lora")
@@ -110,11 +118,11 @@ def lora(
         left=left,
         right=right,
         limit=limit,
-        on_fault=_fault_choice(on_fault),
+        on_fault=fault_choice(on_fault),
         held_out=held_out,
         overwrite=overwrite,
     )
-    _show_library(out, as_json=as_json)
+    show_library(out, as_json=as_json)
 
 
 @app.command(name="align")
@@ -156,11 +164,11 @@ def align(
         left=left,
         right=right,
         limit=limit,
-        on_fault=_fault_choice(on_fault),
+        on_fault=fault_choice(on_fault),
         held_out=held_out,
         overwrite=overwrite,
     )
-    _show_library(out, as_json=as_json)
+    show_library(out, as_json=as_json)
 
 
 @app.command(name="table")
@@ -242,7 +250,7 @@ def roster(
         held_out=held_out,
         overwrite=overwrite,
     )
-    _show_study(out, results, as_json=as_json)
+    show_study(out, results, as_json=as_json)
 
 
 @app.command(name="sweep")
@@ -285,7 +293,7 @@ def sweep(
         held_out=held_out,
         overwrite=overwrite,
     )
-    _show_study(out, results, as_json=as_json)
+    show_study(out, results, as_json=as_json)
 
 
 @app.command(name="transplant")
@@ -336,7 +344,7 @@ def transplant(
         held_out=held_out,
         overwrite=overwrite,
     )
-    _show_study(out, results, as_json=as_json)
+    show_study(out, results, as_json=as_json)
 
 
 @app.command(name="export")
@@ -369,96 +377,3 @@ def export(
     for label, difference in parity.get("onnx", {}).items():
         sys.stdout.write(f"onnx, {label}: differs by at most {difference:.1e}\n")
     sys.stdout.write(f"{manifest['id']} in {out}\n")
-
-
-def parse_named(words: Sequence[str]) -> dict[str, str | Path | Sequence[tuple[str, str]]]:
-    """Turn NAME=FILE words into a mapping.
-
-    Raises:
-        InputError: a word without "=", or a name given twice.
-    """
-    from consilience.core.errors import InputError
-
-    found: dict[str, str | Path | Sequence[tuple[str, str]]] = {}
-    for word in words:
-        name, mark, file = word.partition("=")
-        if not (name and mark and file):
-            raise InputError(f"--pairs: expected NAME=FILE, got {word!r}. Name the anchor whose pairs they are")
-        if name in found:
-            raise InputError(f"--pairs: {name} is given twice. Name each anchor once")
-        found[name] = file
-    return found
-
-
-def write_json_line(value: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Print one JSON object."""
-    import json
-
-    sys.stdout.write(json.dumps(value) + "\n")
-
-
-def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table whose first column is text and whose others are numbers."""
-    from rich.table import Table
-
-    from consilience.cli.tables import table_console
-
-    shown = Table()
-    for place, title in enumerate(header):
-        shown.add_column(title, justify="right" if place else "left")
-    for row in rows:
-        shown.add_row(*row)
-    table_console(shown).print(shown)
-
-
-def _fault_choice(word: str) -> Literal["refuse", "drop"]:
-    from consilience.core.errors import InputError
-
-    if word == "refuse":
-        return "refuse"
-    if word == "drop":
-        return "drop"
-    raise InputError(f"--on-fault: expected refuse or drop, got {word!r}. Change it")
-
-
-def _show_library(out: Path, *, as_json: bool) -> None:
-    from consilience.core.artefacts import read_manifest
-    from consilience.core.files import read_json
-
-    manifest, report = read_manifest(out), read_json(out / "report.json")
-    if as_json:
-        write_json_line({"path": str(out), **manifest, "report": report})
-        return
-    gauges = report["gauges"]
-    show_table(
-        ["held-out gauge", "before", "after"],
-        [
-            [name, f"{value:.4f}" if value is not None else "", f"{gauges['after'][name]:.4f}"]
-            for name, value in ((name, gauges["before"].get(name)) for name in gauges["after"])
-        ],
-    )
-    reads = report.get("reads")
-    if reads:
-        names = [anchor["name"] for anchor in manifest["anchors"]]  # a library: LoRA has no reads
-        show_table(
-            ["texts of", *(f"share of {name}" for name in names), "sum", "own / others"],
-            [
-                [
-                    domain,
-                    *(f"{share:.4f}" for share in read["shares"]),
-                    f"{read['share_sum']:.4f}",
-                    f"{reads['ratios'][domain]['ratio']:.2f}" if domain in reads["ratios"] else "",
-                ]
-                for domain, read in reads["own"].items()
-            ],
-        )
-        if reads["starved"]:
-            sys.stdout.write(f"starved: {', '.join(reads['starved'])}\n")
-    sys.stdout.write(f"{manifest['id']} in {out}\n")
-
-
-def _show_study(out: Path, results: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        write_json_line({"path": str(out), **results})
-    else:
-        sys.stdout.write((out / "report.md").read_text(encoding="utf-8"))

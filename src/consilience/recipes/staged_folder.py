@@ -77,7 +77,7 @@ def recorded_command(verb: str, file: str | Path, settings: Sequence[str]) -> st
         settings: the ``--set`` values.
 
     Example:
-        >>> recorded_command("run", "/home/me/a.toml", ["train.steps=2"])
+        >>> recorded_command("run", "../elsewhere/a.toml", ["train.steps=2"])
         'consilience run a.toml --set train.steps=2'
     """
     path = Path(file)
