@@ -232,6 +232,7 @@ def _check_hub(student: StudentEncoder, handle: Handle, work: Path) -> dict[str,
 
     encoded = student.tokenizer.encode_batch([text for text in PROBE if len(text) < 200])
     rows = [row.ids[: student.max_length] for row in encoded]
+    # The only code that this runs was written into this folder a moment ago, from this package's own source.
     adapted = AutoModel.from_pretrained(work, trust_remote_code=True).eval()
     own = student.module.backbone
     bare = AutoModel.from_pretrained(work, trust_remote_code=False, **pooler_argument(own)).eval()

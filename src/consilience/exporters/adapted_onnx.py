@@ -11,17 +11,11 @@ from numpy.typing import NDArray
 
 from consilience.adapters.atoms import read_atoms_plain
 from consilience.adapters.trunk import find_blocks
-from consilience.core.errors import InputError
-from consilience.core.extras import require
-from consilience.core.files import read_json, storage_errors
 from consilience.exporters.hub_adapters import add_anchors
-from consilience.exporters.onnx import _exporting, _rename_values, _strip_traces
+from consilience.exporters.onnx import embed_with_onnx, trace_onnx
 from consilience.exporters.student_parts import StudentParts
 
-ADAPTED_ONNX = "onnx/model.onnx"
 ANCHORS = "anchors"
-_OUTPUT = "consilience_embedding"
-_OPSET = 18
 
 
 def write_adapted_onnx(
@@ -46,44 +40,12 @@ def write_adapted_onnx(
     """
     import torch
 
-    onnx = require("onnx", extra="onnx", purpose="to export to ONNX")
-    require("onnxscript", extra="onnx", purpose="to export to ONNX")
-    target = folder / ADAPTED_ONNX
-    with storage_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-    length = min(7, parts.max_length)
-    ids = torch.zeros((3, length), dtype=torch.int64)
-    mask = torch.ones((3, length), dtype=torch.int64)
-    mask[1, length - 2 :] = 0
-    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", max=parts.max_length)}
-    inputs: tuple[torch.Tensor, ...] = (ids, mask)
-    names, shapes = ["input_ids", "attention_mask"], [axes, axes]
-    if enabled is None:
-        inputs = (*inputs, torch.ones(len(settings["names"])))
-        names, shapes = [*names, ANCHORS], [*shapes, {}]
     graph = _graph(parts, tensors, settings, enabled)
+    more = {ANCHORS: torch.ones(len(settings["names"]))} if enabled is None else {}
     try:
-        with _exporting(parts.backbone):
-            program = torch.onnx.export(
-                graph.eval(),
-                inputs,
-                input_names=names,
-                output_names=[_OUTPUT],
-                dynamic_shapes=tuple(shapes),
-                opset_version=_OPSET,
-                dynamo=True,
-                verbose=False,
-            )
+        trace_onnx(parts, graph, folder, more=more)
     finally:
         graph.remove_hooks()
-    if program is None:
-        raise InputError("adapt export: torch's ONNX exporter returned no program. Use a torch >= 2.6 with dynamo")
-    model = program.model_proto
-    _strip_traces(model)
-    _rename_values(model.graph, {"embedding": "embedding_lookup", _OUTPUT: "embedding"})
-    with storage_errors(target):
-        onnx.save_model(model, str(target), save_as_external_data=False)
-    onnx.checker.check_model(str(target), full_check=True)
 
 
 def _graph(
@@ -150,20 +112,5 @@ def embed_with_adapted_onnx(
     Returns:
         (n, d) unit rows.
     """
-    runtime = require("onnxruntime", extra="onnx", purpose="to run an ONNX export")
-    from tokenizers import Tokenizer
-
-    settings = read_json(folder / "tokenizer_config.json")
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(settings["model_max_length"])
-    pad = settings["pad_token"]
-    tokenizer.enable_padding(pad_id=tokenizer.token_to_id(pad), pad_token=pad)
-    session = runtime.InferenceSession(str(folder / ADAPTED_ONNX), providers=["CPUExecutionProvider"])
-    more = {} if anchors is None else {ANCHORS: np.asarray(anchors, dtype=np.float32)}
-    parts = []
-    for start in range(0, len(texts), batch):
-        encoded = tokenizer.encode_batch(list(texts[start : start + batch]))
-        ids = np.asarray([row.ids for row in encoded], dtype=np.int64)
-        mask = np.asarray([row.attention_mask for row in encoded], dtype=np.int64)
-        parts.append(session.run(["embedding"], {"input_ids": ids, "attention_mask": mask, **more})[0])
-    return np.concatenate(parts).astype(np.float32, copy=False)
+    more = None if anchors is None else {ANCHORS: np.asarray(anchors, dtype=np.float32)}
+    return embed_with_onnx(folder, texts, batch=batch, more=more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,28 @@ def write_onnx(parts: StudentParts, folder: Path) -> None:
         InputError: the weights are too large for one file.
         MissingExtraError: ``onnx`` or ``onnxscript`` isn't installed.
     """  # noqa: D205 - the first sentence names inputs and output
+    trace_onnx(parts, _EmbeddingGraph(parts.module), folder)
+
+
+def trace_onnx(parts: StudentParts, graph: Any, folder: Path, *, more: Mapping[str, Any] | None = None) -> None:  # noqa: ANN401
+    """Trace a module over token ids, mask and further inputs into ``onnx/model.onnx``, as :func:`write_onnx` says.
+
+    Args:
+        parts: the student that the module holds.
+        graph: maps ids, mask and the further inputs to the embedding.
+        folder: the export's folder.
+        more: an example of each further input, of a fixed shape, by name.
+
+    Raises:
+        InputError: the weights are too large for one file.
+        MissingExtraError: ``onnx`` or ``onnxscript`` isn't installed.
+    """
     import torch
 
     onnx = require("onnx", extra="onnx", purpose="to export to ONNX")
     require("onnxscript", extra="onnx", purpose="to export to ONNX")
-    size = sum(p.numel() * p.element_size() for p in parts.module.parameters())
+    more = more or {}
+    size = sum(p.numel() * p.element_size() for p in graph.parameters())
     if size > _LIMIT_BYTES:
         raise InputError(f"export: {size} bytes of weights don't fit one ONNX file (2 GiB). Export without onnx")
     target = folder / ONNX_FILE
@@ -57,11 +74,11 @@ def write_onnx(parts: StudentParts, folder: Path) -> None:
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", max=parts.max_length)}
     with _exporting(parts.backbone):
         program = torch.onnx.export(
-            _EmbeddingGraph(parts.module).eval(),
-            (ids, mask),
-            input_names=["input_ids", "attention_mask"],
+            graph.eval(),
+            (ids, mask, *more.values()),
+            input_names=["input_ids", "attention_mask", *more],
             output_names=[_TRACED_OUTPUT],
-            dynamic_shapes=(axes, axes),
+            dynamic_shapes=(axes, axes, *({} for _ in more)),
             opset_version=_OPSET,
             dynamo=True,
             verbose=False,
@@ -135,7 +152,12 @@ def _rename_values(graph: Any, names: dict[str, str]) -> None:  # noqa: ANN401 -
 
 
 def embed_with_onnx(
-    folder: Path, texts: Sequence[str], *, batch: int = 8, file: str = ONNX_FILE
+    folder: Path,
+    texts: Sequence[str],
+    *,
+    batch: int = 8,
+    file: str = ONNX_FILE,
+    more: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> NDArray[np.float32]:
     """Embed texts with ``onnxruntime`` and ``tokenizers`` alone, as a service without torch would.
 
@@ -144,6 +166,7 @@ def embed_with_onnx(
         texts: what to embed.
         batch: texts at a time.
         file: which graph of the folder.
+        more: further inputs of the graph, by name.
 
     Returns:
         (n, d) unit rows.
@@ -164,5 +187,5 @@ def embed_with_onnx(
         encoded = tokenizer.encode_batch(list(texts[start : start + batch]))
         ids = np.asarray([row.ids for row in encoded], dtype=np.int64)
         mask = np.asarray([row.attention_mask for row in encoded], dtype=np.int64)
-        parts.append(session.run(["embedding"], {"input_ids": ids, "attention_mask": mask})[0])
+        parts.append(session.run(["embedding"], {"input_ids": ids, "attention_mask": mask, **(more or {})})[0])
     return np.concatenate(parts).astype(np.float32, copy=False)

@@ -156,7 +156,7 @@ def distill(
         corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault, max_characters=max_characters
     )
     identity = fingerprint_corpus(texts)
-    _require_same_rows(bank, identity.fingerprint, identity.rows)
+    require_same_rows(bank, identity.fingerprint, identity.rows)
     start = start_student(
         StartOptions(
             student=student,
@@ -278,8 +278,13 @@ def _principal_axes(bank: Bank) -> NDArray[np.float32]:
     return principal_axes(moment / bank.rows)
 
 
-def _require_same_rows(bank: Bank, fingerprint: str, rows: int) -> None:
+def require_same_rows(bank: Bank, fingerprint: str, rows: int) -> None:
     """Refuse a target of another corpus.
+
+    Args:
+        bank: the target.
+        fingerprint: of the corpus at hand.
+        rows: how many it has.
 
     Raises:
         FrameMismatchError: its fingerprint or number of rows differs.

@@ -199,8 +199,7 @@ def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
         if table.shape[1] != options.dimensions:
             raise InputError(
                 f"{options.init}: a static student of {table.shape[1]} dimensions, the target has "
-                f"{options.dimensions}. Make one of the target's frame: consilience static --dimensions "
-                f"{options.dimensions}"
+                f"{options.dimensions}. Make one in the target's frame: consilience static --axes reference"
             )
         module = StaticStudent(table)
         origin = {"init": weights_id(module)}
@@ -265,16 +264,28 @@ def read_tokenizer(source: str | Path, texts: Corpus, vocab_size: int) -> Tokeni
     Raises:
         InputError: there is none.
     """
-    from consilience.students.tokenizer import load_tokenizer, train_tokenizer
+    from consilience.students.tokenizer import train_tokenizer
 
-    if source == "train":
-        return train_tokenizer(texts, vocab_size=vocab_size)
-    if str(source).startswith("packaged:"):
-        from consilience.teachers.packaged import packaged_files
+    return train_tokenizer(texts, vocab_size=vocab_size) if source == "train" else find_tokenizer(source)
 
-        files = packaged_files(str(source).removeprefix("packaged:"))
-        found = [path for file, path in sorted(files.items()) if Path(file).name == "tokenizer.json"]
-        if not found:
-            raise InputError(f"{source}: has no tokenizer.json. Choose another tokenizer")
-        return load_tokenizer(found[0])
-    return load_tokenizer(source)
+
+def find_tokenizer(source: str | Path) -> Tokenizer:
+    """Load a tokenizer, from the packaged teachers' files too.
+
+    Args:
+        source: a tokenizer.json, its folder, "packaged:NAME", or a hub name.
+
+    Raises:
+        InputError: there is none.
+    """
+    from consilience.students.tokenizer import load_tokenizer
+
+    if not str(source).startswith("packaged:"):
+        return load_tokenizer(source)
+    from consilience.teachers.packaged import packaged_files
+
+    files = packaged_files(str(source).removeprefix("packaged:"))
+    found = files.get("tokenizer.json") or files.get("tokenizer")
+    if found is None:
+        raise InputError(f"{source}: has no tokenizer.json. Choose another tokenizer")
+    return load_tokenizer(found)

@@ -18,7 +18,7 @@ from consilience.core.artefacts import (
     is_finished,
     require_apart,
 )
-from consilience.core.errors import FrameMismatchError, InputError
+from consilience.core.errors import InputError
 from consilience.core.files import write_json
 from consilience.core.hashing import content_id
 from consilience.core.progress import log
@@ -26,7 +26,6 @@ from consilience.core.progress import log
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from tokenizers import Tokenizer
 
     from consilience.banks.reader import Bank
     from consilience.core.encoder import Encoder
@@ -115,6 +114,8 @@ def static(
     import numpy as np
 
     from consilience.corpora.text import open_corpus
+    from consilience.recipes.distill import require_same_rows
+    from consilience.recipes.initial_student import find_tokenizer
     from consilience.recipes.static_refine import refine_on_bank
     from consilience.recipes.static_weights import find_weigher, token_factors
     from consilience.students.static import StaticStudent, plain_tokenizer, save_static_files
@@ -133,7 +134,7 @@ def static(
     encoders = _load(teachers)
     shares = _shares(encoders, weights)
     anchor = _anchor(encoders, reference)
-    words = plain_tokenizer(_read_tokenizer(tokenizer))
+    words = plain_tokenizer(find_tokenizer(tokenizer))
     require_apart(folder, tokenizer, refine if isinstance(refine, str | Path) else None, corpus, work)
     texts = token_texts(words)
     target = None if refine is None else _target(refine)
@@ -160,8 +161,11 @@ def static(
         "force": force,
         "seed": seed,
     }
-    refined = None if target is None else {"bank": target.id, "ridge": ridge, "corpus": _fingerprint(rows)}
-    _require_same_rows(target, refined)
+    refined: dict[str, Any] | None = None
+    if target is not None:
+        taken = _fingerprint(rows)
+        require_same_rows(target, taken["fingerprint"], taken["rows"])
+        refined = {"bank": target.id, "ridge": ridge, "corpus": taken}
     plan = {
         "kind": "student",
         "preset": "static",
@@ -291,20 +295,6 @@ def _anchor(encoders: Sequence[Encoder], reference: str | None) -> int:
     return 0 if reference is None else _find(encoders, reference, "reference")
 
 
-def _read_tokenizer(source: str | Path) -> Tokenizer:
-    from consilience.students.tokenizer import load_tokenizer
-
-    if not str(source).startswith("packaged:"):
-        return load_tokenizer(source)
-    from consilience.teachers.packaged import packaged_files
-
-    files = packaged_files(str(source).removeprefix("packaged:"))
-    found = files.get("tokenizer.json") or files.get("tokenizer")
-    if found is None:
-        raise InputError(f"{source}: has no tokenizer. Choose another --tokenizer")
-    return load_tokenizer(found)
-
-
 def _fingerprint(corpus: Corpus | None) -> dict[str, Any]:
     from consilience.corpora.fingerprint import fingerprint_corpus
 
@@ -315,17 +305,6 @@ def _target(refine: Bank | str | Path) -> Bank:
     from consilience.banks.reader import Bank, open_bank
 
     return refine if isinstance(refine, Bank) else open_bank(refine)
-
-
-def _require_same_rows(target: Bank | None, refine: Mapping[str, Any] | None) -> None:
-    if target is None or refine is None:
-        return
-    found = refine["corpus"]["fingerprint"]
-    if target.corpus_fingerprint != found:
-        raise FrameMismatchError(
-            f"{target.path}: a bank of corpus {target.corpus_fingerprint[:12]}..., --corpus is {found[:12]}.... "
-            "Give the corpus, column, filters and limit that the bank was made with"
-        )
 
 
 def _token_consensus(
