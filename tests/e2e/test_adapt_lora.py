@@ -6,31 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import InputError, TrunkMismatchError
 from consilience.corpora.caption_grammar import generate_pairs
 from consilience.recipes.adapt import adapt_fit, adapt_table
 from consilience.recipes.adapt_lora import adapt_lora, choose_ranks, open_lora
-from consilience.students.presets import StudentConfig
-from consilience.students.text import build_student, load_student, save_student_files
-from consilience.students.tokenizer import train_tokenizer
+from consilience.students.text import load_student
 
 peft = pytest.importorskip("peft")
 QUICK = {"steps": 10, "batch_rows": 12, "held_out": [], "name": "equiv"}
 
 
-def make_student(out, seed):
-    texts = [text for pair in generate_pairs(200, seed=1) for text in (pair.sentence1, pair.sentence2)]
-    words = train_tokenizer(texts, vocab_size=250)
-    shape = StudentConfig(layers=2, hidden=32, heads=4, ffn=64, max_positions=64, max_length=40)
-    student = build_student(shape, vocab_size=words.get_vocab_size(), dimensions=16, seed=seed)
-    work, _ = begin_artefact(out, {"job": seed})
-    files = save_student_files(student, words, work, max_length=40)
-    manifest = {"dimensions": 16, "max_length": 40, "frame": "f", "preset": "custom", "config": shape.to_json()}
-    finish_artefact(out, kind="student", manifest=manifest, files=files)
-
-
-def test_lora_beside_an_anchor(tmp_path):
+def test_lora_beside_an_anchor(tmp_path, make_student):
     make_student(tmp_path / "student", 1)
     make_student(tmp_path / "other", 2)
     pairs = [(p.sentence1, p.sentence2) for p in generate_pairs(300, seed=5) if p.score >= 3]

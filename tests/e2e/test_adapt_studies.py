@@ -3,45 +3,24 @@
 import json
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from consilience.cli.adapt import app
-from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import InputError, TrunkMismatchError
 from consilience.corpora.caption_grammar import generate_pairs
 from consilience.recipes import adapt_trials
 from consilience.recipes.adapt import adapt_align, adapt_fit
 from consilience.recipes.adapt_roster import adapt_roster, adapt_sweep
 from consilience.recipes.adapt_transplant import adapt_transplant, transplant_shares
-from consilience.students.presets import StudentConfig
-from consilience.students.text import build_student, save_student_files
-from consilience.students.tokenizer import train_tokenizer
 
 FAST = {"steps": 4, "batch_rows": 8, "held_out": [], "resamples": 100}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def make_student(out, seed):
-    texts = [text for pair in generate_pairs(200, seed=1) for text in (pair.sentence1, pair.sentence2)]
-    words = train_tokenizer(texts, vocab_size=250)
-    shape = StudentConfig(layers=2, hidden=32, heads=4, ffn=64, max_positions=64, max_length=40)
-    student = build_student(shape, vocab_size=words.get_vocab_size(), dimensions=16, seed=seed)
-    work, _ = begin_artefact(out, {"job": seed})
-    files = save_student_files(student, words, work, max_length=40)
-    manifest = {"dimensions": 16, "max_length": 40, "frame": "f", "preset": "custom", "config": shape.to_json()}
-    finish_artefact(out, kind="student", manifest=manifest, files=files)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory, make_student):
     folder = tmp_path_factory.mktemp("studies")
     make_student(folder / "a", 1)
     make_student(folder / "b", 2)

@@ -8,15 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-import zlib
 
-import numpy as np
 import pytest
 
-from consilience.banks.writer import BankWriter
 from consilience.corpora.caption_grammar import generate_captions
-from consilience.corpora.fingerprint import fingerprint_corpus
-from consilience.corpora.text import open_corpus
 
 ROWS, DIMENSIONS, KILLS = 1200, 32, 10
 
@@ -27,27 +22,13 @@ EVERYTHING = [
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
+def job(tmp_path_factory, word_sum_bank):
     """A corpus, and a bank of the sums of random word vectors."""
     folder = tmp_path_factory.mktemp("distill")
     captions = list(generate_captions(ROWS, seed=3))
     corpus = folder / "captions.txt"
     corpus.write_text("\n".join(captions) + "\n", encoding="utf-8")
-    words = {word for caption in captions for word in caption.lower().split()}
-    table = {w: np.random.default_rng(zlib.crc32(w.encode())).standard_normal(DIMENSIONS) for w in words}
-    rows = np.stack([sum(table[word] for word in caption.lower().split()) for caption in captions])
-    bank = BankWriter(
-        folder / "bank",
-        rows=ROWS,
-        dimensions=DIMENSIONS,
-        dtype="fp16",
-        corpus=fingerprint_corpus(open_corpus(corpus)).to_json(),
-        teacher={"backend": "test", "name": "word-sums"},
-        frame=None,
-    )
-    for start, stop in bank.missing():
-        bank.write_shard(start, rows[start:stop].astype(np.float32))
-    bank.finish()
+    word_sum_bank(folder / "bank", corpus, captions, DIMENSIONS)
     return folder
 
 

