@@ -39,7 +39,7 @@ def command(
         banks,
         frames=frames,
         out=out,
-        weights=_weights(weight or []),
+        weights=parse_weights(weight or [], what="BANK"),
         leave_out=leave_out or [],
         dtype=cast(Literal["fp16", "fp32"], dtype),
         overwrite=overwrite,
@@ -60,18 +60,29 @@ def command(
         _show(bank)
 
 
-def _weights(options: list[str]) -> dict[str, float]:
+def parse_weights(options: list[str], *, what: str) -> dict[str, float]:
+    """Turn ``NAME=NUMBER`` words into a mapping.
+
+    Args:
+        options: as given behind ``--weight``.
+        what: what the names are, for errors: "BANK" or "SPEC".
+
+    Raises:
+        InputError: a word isn't of that form, or a name is given twice.
+    """
     from consilience.core.errors import InputError
 
-    weights = {}
+    weights: dict[str, float] = {}
     for option in options:
         name, separator, value = option.rpartition("=")
+        if name in weights:
+            raise InputError(f"--weight: {name} is given twice. Give each {what.lower()} one weight")
         try:
             weights[name] = float(value)
         except ValueError:
             separator = ""
         if not separator or not name:
-            raise InputError(f"--weight: expected BANK=NUMBER, got {option!r}")
+            raise InputError(f"--weight: expected {what}=NUMBER, got {option!r}. Write {name or what}=2")
     return weights
 
 

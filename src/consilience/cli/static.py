@@ -58,6 +58,7 @@ def command(
     Each token of the tokenizer is embedded by each teacher as a text; a sentence is the weighted mean of its tokens.
     Killed at any moment, the same command continues.
     """
+    from consilience.cli.consensus import parse_weights
     from consilience.cli.corpus import parse_where
     from consilience.recipes.static import DEFAULT_TOKENIZER, static
 
@@ -65,7 +66,7 @@ def command(
         teacher,
         out=out,
         tokenizer=tokenizer or DEFAULT_TOKENIZER,
-        weights=_weights(weight or []),
+        weights=parse_weights(weight or [], what="SPEC"),
         reference=reference,
         method=method,
         dimensions=dimensions,
@@ -106,18 +107,3 @@ def command(
         )
     lines.append(f"student {manifest['id']}, frame {manifest['frame']}")
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _weights(options: list[str]) -> dict[str, float]:
-    from consilience.core.errors import InputError
-
-    weights = {}
-    for option in options:
-        name, separator, value = option.rpartition("=")
-        try:
-            weights[name] = float(value)
-        except ValueError:
-            separator = ""
-        if not separator or not name:
-            raise InputError(f"--weight: expected SPEC=NUMBER, got {option!r}")
-    return weights
