@@ -89,8 +89,14 @@ def locate_start(source: str | Path) -> Path:
         raise InputError(f"{text}: a start takes no options, got {', '.join(spec.options)}. Leave them out")
     if spec.backend == "packaged":
         model = find_packaged(spec.name)
+        if model.backend == "onnx":
+            from consilience.recipes.onnx_start import unfold_onnx
+
+            files = packaged_files(model.name)
+            length = int(model.options["max_length"])
+            return unfold_onnx(files["model"], files["tokenizer"], name=model.name, max_length=length)
         if model.backend != "st":
-            kinds = {"onnx": "one ONNX graph", "static": "a token table", "vectors": "word vectors"}
+            kinds = {"static": "a token table", "vectors": "word vectors"}
             raise InputError(
                 f"{text}: it is {kinds.get(model.backend, model.backend)}, without layers that a student could start "
                 f"from. Choose {_possible()}"
@@ -107,4 +113,4 @@ def locate_start(source: str | Path) -> Path:
 def _possible() -> str:
     from consilience.teachers.packaged import find_packaged, list_packaged
 
-    return " or ".join(f"packaged:{name}" for name in list_packaged() if find_packaged(name).backend == "st")
+    return " or ".join(f"packaged:{name}" for name in list_packaged() if find_packaged(name).backend in ("st", "onnx"))
