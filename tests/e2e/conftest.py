@@ -53,10 +53,10 @@ def word_sum_bank():
 def make_student():
     """Stores an untrained student of two small blocks, from a seed."""
 
-    def make(out, seed):
+    def make(out, seed, hidden=32):
         texts = [text for pair in generate_pairs(200, seed=1) for text in (pair.sentence1, pair.sentence2)]
         words = train_tokenizer(texts, vocab_size=250)
-        shape = StudentConfig(layers=2, hidden=32, heads=4, ffn=64, max_positions=64, max_length=40)
+        shape = StudentConfig(layers=2, hidden=hidden, heads=4, ffn=64, max_positions=64, max_length=40)
         student = build_student(shape, vocab_size=words.get_vocab_size(), dimensions=16, seed=seed)
         work, _ = begin_artefact(out, {"job": seed})
         files = save_student_files(student, words, work, max_length=40)

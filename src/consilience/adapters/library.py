@@ -149,11 +149,7 @@ class AnchorLibrary(nn.Module):
             ShapeError: anchor or key don't fit the trunk.
             TrunkMismatchError: the anchor was trained on another trunk than the library's.
         """
-        if not _NAME.fullmatch(name) or name in _RESERVED or name in self.anchors:
-            raise InputError(
-                f"adapters: expected a new name of lower-case letters, digits, - and _ (not off, all, keys, ...), got "
-                f"{name!r}; taken: {', '.join(self.names) or 'none'}. Choose another name"
-            )
+        require_name(name, taken=self.names)
         number = seed_from_name(f"anchor/{name}", seed)
         added = anchor or Anchor(self.width, self.block_count, config, seed=number)
         if (added.width, len(added.blocks)) != (self.width, self.block_count):
@@ -290,6 +286,23 @@ class AnchorLibrary(nn.Module):
 
     def _set_keys(self, keys: torch.Tensor) -> None:
         self.keys = nn.Parameter(keys.clone(), requires_grad=self.keys.requires_grad)
+
+
+def require_name(name: str, *, taken: Sequence[str] = ()) -> None:
+    """Refuse what can't be an anchor's name.
+
+    Args:
+        name: lower-case letters, digits, "-" and "_", beginning with a letter.
+        taken: names that others have.
+
+    Raises:
+        InputError: names the rule and what is taken.
+    """
+    if not _NAME.fullmatch(name) or name in _RESERVED or name in taken:
+        raise InputError(
+            f"adapters: expected a new name of lower-case letters, digits, - and _ (not off, all, keys, ...), got "
+            f"{name!r}; taken: {', '.join(taken) or 'none'}. Choose another name"
+        )
 
 
 def save_library(

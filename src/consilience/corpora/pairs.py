@@ -21,6 +21,7 @@ from consilience.corpora.text import Fault, describe_fault, fault_of
 OnFault = Literal["refuse", "drop"]
 LEFT, RIGHT = "sentence1", "sentence2"
 SMALLEST = 16  # pairs: a batch and something to hold out
+LABELS = frozenset({"label", "labels", "class", "score", "similarity", "is_duplicate"})  # assumed: usual names
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 
 
@@ -108,8 +109,8 @@ def open_pairs(
         max_characters: longer texts are faulty.
 
     Raises:
-        CorpusError: the file can't be read, is empty, or holds a missing text, a pair of one text, one class only, or a
-            held-out sentence.
+        CorpusError: the file can't be read, is empty, has a column of labels, or holds a missing text, a pair of one
+            text, one class only, or a held-out sentence.
         InputError: an option is out of range.
 
     Example:
@@ -261,6 +262,13 @@ def _require_columns(path: Path, wanted: Sequence[str], found: Sequence[str]) ->
         raise CorpusError(
             f"{path}: expected the columns {' and '.join(wanted)}, missing {', '.join(missing)}; it has "
             f"{', '.join(found) or 'none'}. Name them with --left and --right"
+        )
+    labels = [column for column in found if column.casefold() in LABELS - set(wanted)]
+    if labels:
+        raise CorpusError(
+            f"{path}: expected pairs that all mean the same, got the column {labels[0]}: labels aren't read, so pairs "
+            "of every class would be trained on as equals. Keep the rows of the class that means the same, without the "
+            "column"
         )
 
 

@@ -89,7 +89,8 @@ def export_adapted(
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise InputError(
-            f"adapt export: expected formats among {', '.join(FORMATS)}, got {', '.join(unknown) or 'none'}"
+            f"adapt export: expected formats among {', '.join(FORMATS)}, got {', '.join(unknown) or 'none'}. Change "
+            "--formats"
         )
     parts = student_parts(student)
     handle = attach_amoe(student, library, force=force)

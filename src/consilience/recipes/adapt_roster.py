@@ -6,6 +6,7 @@ anchors alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -249,6 +250,7 @@ def adapt_sweep(
 
     Raises:
         InputError: a temperature that isn't above 0, one given twice, no STS-B dev, an anchor without pairs.
+        TrunkMismatchError: the library belongs to another trunk.
 
     Source: design, sections 7 and 11 ("sharper routing is worse").
     """
@@ -261,7 +263,8 @@ def adapt_sweep(
     from consilience.training.pair_model import open_pair_model
 
     folder = Path(out)
-    if not temperatures or len(set(temperatures)) != len(temperatures) or min(temperatures) <= 0 or seeds < 1:
+    above = all(0 < temperature < math.inf for temperature in temperatures)
+    if not temperatures or len(set(temperatures)) != len(temperatures) or not above or seeds < 1:
         raise InputError(
             f"adapt sweep: expected different temperatures above 0 and at least one seed, got {list(temperatures)} and "
             f"{seeds}. Change --temperature or --seeds"
@@ -288,6 +291,7 @@ def adapt_sweep(
     if done is not None:
         return done
     bench = Bench(model, tokenize_all(model, corpora, seed=0), settings, [task])
+    bench.attached(anchors, lambda handle: {})  # refuses another trunk before anything is written
     work, _ = begin_artefact(folder, job, overwrite=overwrite)
     trials, rows = Trials(work), []
     for temperature in temperatures:

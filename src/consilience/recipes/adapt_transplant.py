@@ -78,8 +78,8 @@ def adapt_transplant(
         ``rows`` (bare A, native A, bare B, transplanted, keys re-aligned, retrained), ``shares`` and ``losses``.
 
     Raises:
-        TrunkMismatchError: the library isn't A's, or the trunks have different shapes.
-        InputError: both trunks are one, or an anchor has no pairs.
+        TrunkMismatchError: the library isn't A's, the native one isn't B's, or the trunks have different shapes.
+        InputError: both trunks are one, an anchor has no pairs, or the native library has other anchors.
 
     Source: design, section 7; technical companion, section 5.
     """
@@ -98,6 +98,12 @@ def adapt_transplant(
             f"adapt transplant: expected pairs for {', '.join(own.names)}, got {', '.join(pairs) or 'none'}. Give "
             "--pairs NAME=FILE once for each anchor"
         )
+    theirs = load_library(native) if native is not None else None
+    if theirs is not None and sorted(theirs.names) != sorted(own.names):
+        raise InputError(
+            f"adapt transplant: expected a native library of {', '.join(own.names)}, got one of "
+            f"{', '.join(theirs.names)}. Name B's library of these anchors with --native"
+        )
     one, other = open_pair_model(source), open_pair_model(target)
     if one.trunk.matches(other.trunk):
         raise InputError("adapt transplant: both trunks are one, so nothing is transplanted. Name another target")
@@ -109,7 +115,7 @@ def adapt_transplant(
         "source": one.identity(),
         "target": other.identity(),
         "library": own.fingerprint(),
-        "native": load_library(native).fingerprint() if native is not None else {"steps": fit_steps, "seed": seed},
+        "native": theirs.fingerprint() if theirs is not None else {"steps": fit_steps, "seed": seed},
         "pairs": {name: corpus.to_json() for name, corpus in corpora.items()},
         "training": settings.identity(),
         "tasks": {task.name: task.sha256 for task in loaded},
@@ -121,8 +127,11 @@ def adapt_transplant(
         return done
     home = Bench(one, [], settings, loaded)
     away = Bench(other, tokenize_all(other, corpora, seed=seed), settings, loaded)
-    # Attaching first refuses a library that isn't the source's before anything is written.
+    # Attaching first refuses libraries of other trunks and a target of another shape before anything is written.
     home.attached(load_library(library), lambda handle: {})
+    away.attached(load_library(library), lambda handle: {}, force=True)
+    if theirs is not None:
+        away.attached(theirs, lambda handle: {})
     work, _ = begin_artefact(folder, job, overwrite=overwrite)
     trials = Trials(work)
     found = {
