@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from consilience._version import __version__
 
 if TYPE_CHECKING:
-    from consilience.recipes.adapt import adapt_align, adapt_fit, adapt_table
+    from consilience.recipes.adapt import adapt_align, adapt_fit
     from consilience.recipes.adapt_export import adapt_export
     from consilience.recipes.adapt_lora import adapt_lora
     from consilience.recipes.adapt_roster import adapt_roster, adapt_sweep
+    from consilience.recipes.adapt_table import adapt_control, adapt_table
     from consilience.recipes.adapt_transplant import adapt_transplant
     from consilience.recipes.align import align
     from consilience.recipes.consensus import consensus
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _MODULES = {  # functions whose module has another name
     "adapt_align": "adapt",
     "adapt_fit": "adapt",
-    "adapt_table": "adapt",
+    "adapt_control": "adapt_table",
     "adapt_sweep": "adapt_roster",
     "load_query_adapter": "migrate",
 }
@@ -43,6 +44,7 @@ _MODULES = {  # functions whose module has another name
 __all__ = [
     "__version__",
     "adapt_align",
+    "adapt_control",
     "adapt_export",
     "adapt_fit",
     "adapt_lora",

@@ -16,7 +16,8 @@ from consilience.adapters.library import load_library
 from consilience.cli.adapt import app
 from consilience.core.errors import CorpusError, InputError, ResumeError, TrunkMismatchError
 from consilience.corpora.caption_grammar import generate_pairs
-from consilience.recipes.adapt import adapt_align, adapt_fit, adapt_table
+from consilience.recipes.adapt import adapt_align, adapt_fit
+from consilience.recipes.adapt_table import CONTROL, adapt_control, adapt_table
 from consilience.students.text import load_student
 
 QUICK = {"steps": 12, "batch_rows": 12, "held_out": [], "hidden": 8}
@@ -57,6 +58,11 @@ def test_the_library_attaches_and_its_report_has_the_reads(place):
     assert all(0 < read["share_sum"] < 1 for read in reads["own"].values())
     assert set(reads["ratios"]) == {"equiv", "para"}
     assert "equiv/retrieval_at_1_of_" in " ".join(report["gauges"]["after"])
+    for name in ("equiv", "para"):  # the input was inspected, and the queries of a retrieval number were
+        seen = report["pairs"][name]
+        assert seen["rows"] == seen["kept"] + seen["repeated"]
+        assert 0 < seen["characters"]["p99"] <= seen["characters"]["max"]
+        assert report["retrieval"][name]["variation"]["queries"] >= 5
     library = load_library(place / "library")
     assert library.provenance["keys"]["pairs"]["equiv"]["fingerprint"]
     assert library.provenance["equiv"]["recipe"] == "adapt fit"
@@ -107,6 +113,33 @@ def test_mask_table(place):
     assert result.models[-1].geometry["effective_rank"] > 0
     with pytest.raises(TrunkMismatchError):
         adapt_table(place / "other", place / "library", tasks=["grammar"], resamples=100)
+
+
+def test_random_arms_control_the_margins(place, tmp_path):
+    pairs = {name: place / f"{name}.jsonl" for name in ("equiv", "para")}
+    options = {"pairs": pairs, "steps": 4, "batch_rows": 12, "held_out": []}
+    arms = adapt_control(place / "student", place / "library", out=tmp_path / "control", **options)
+    own = load_library(place / "library")
+    assert arms.names == own.names
+    assert arms.parameter_count == own.parameter_count
+    assert arms.anchor("equiv").block(0).output.weight.abs().max() > 0  # not the identity, which controls nothing
+    before = (tmp_path / "control" / "manifest.json").read_bytes()
+    adapt_control(place / "student", place / "library", out=tmp_path / "control", **options)
+    assert (tmp_path / "control" / "manifest.json").read_bytes() == before
+    quick = {"tasks": ["grammar"], "resamples": 100}
+    result = adapt_table(place / "student", place / "library", control=tmp_path / "control", **quick)
+    labels = ["equiv solo", "para solo", "all"]
+    assert [model.model for model in result.models[-3:]] == [CONTROL + label for label in labels]
+    assert {("all", CONTROL + "all"), ("equiv solo", CONTROL + "equiv solo")} <= {
+        (one.first, one.second) for one in result.comparisons if one.task == "mean"
+    }
+    with pytest.raises(
+        InputError, match="expected random arms named and shaped like equiv, para, got equiv, para, tra"
+    ):
+        adapt_table(place / "student", place / "library", control=place / "library", **quick)
+    with pytest.raises(TrunkMismatchError, match="adapt control"):
+        adapt_control(place / "other", place / "library", out=tmp_path / "x", **options)
+    assert not list(tmp_path.glob("x*"))
 
 
 def test_command_line(place, tmp_path):

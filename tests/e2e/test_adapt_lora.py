@@ -8,8 +8,9 @@ import torch
 
 from consilience.core.errors import InputError, TrunkMismatchError
 from consilience.corpora.caption_grammar import generate_pairs
-from consilience.recipes.adapt import adapt_fit, adapt_table
+from consilience.recipes.adapt import adapt_fit
 from consilience.recipes.adapt_lora import adapt_lora, choose_ranks, open_lora
+from consilience.recipes.adapt_table import adapt_table
 from consilience.students.text import load_student
 
 peft = pytest.importorskip("peft")

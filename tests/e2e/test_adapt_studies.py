@@ -98,6 +98,10 @@ def test_a_roster_of_untrained_anchors_halts_at_once(place, tmp_path):
     results = adapt_roster(place / "a", [place / "para"], out=tmp_path / "roster", **options)
     assert results["members"] == []
     assert results["halted"] == "no candidate cleared the random arm in round 1"
+    # A verdict gates the claim, not the artefact: what was refuted is reported with its numbers.
+    (trial,) = results["rounds"][0]["trials"]
+    assert (trial["name"], trial["clears"]) == ("para", False)
+    assert "| para |" in (tmp_path / "roster" / "report.md").read_text()
 
 
 def test_refusals(place, tmp_path):

@@ -171,6 +171,40 @@ def align(
     show_library(out, as_json=as_json)
 
 
+@app.command(name="control")
+def control(
+    student: Student,
+    library: Annotated[Path, typer.Argument(help="Folder of the library that is controlled.")],
+    pairs: NamedPairs,
+    out: Out,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of the key alignment.")] = 800,
+    batch_rows: BatchRows = 96,
+    lr: Rate = 1e-3,
+    seed: Seed = 0,
+    limit: Limit = None,
+    held_out: HeldOut = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a library's capacity control: random, untrained arms of its shape, keys aligned on the same pairs."""
+    from consilience.recipes.adapt_table import adapt_control
+
+    adapt_control(
+        student,
+        library,
+        pairs=parse_named(pairs),
+        out=out,
+        steps=steps,
+        batch_rows=batch_rows,
+        lr=lr,
+        seed=seed,
+        limit=limit,
+        held_out=held_out,
+        overwrite=overwrite,
+    )
+    show_library(out, as_json=as_json)
+
+
 @app.command(name="table")
 def table(
     student: Student,
@@ -181,14 +215,23 @@ def table(
     resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1_000,
     force: Annotated[bool, typer.Option("--force", help="Attach a library of another trunk; the rows say so.")] = False,
     lora: Annotated[list[Path] | None, typer.Option(help="A baseline made by adapt lora; repeatable.")] = None,
+    control: Annotated[Path | None, typer.Option(help="The library's random arms, made by adapt control.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score the student with its anchors masked: off, each damped, each alone, all."""
-    from consilience.recipes.adapt import adapt_table
+    from consilience.recipes.adapt_table import adapt_table
 
     words = [word for word in tasks.split(",") if word]
     result = adapt_table(
-        student, library, tasks=words, data=data, seed=seed, resamples=resamples, force=force, lora=lora or ()
+        student,
+        library,
+        tasks=words,
+        data=data,
+        seed=seed,
+        resamples=resamples,
+        force=force,
+        lora=lora or (),
+        control=control,
     )
     if as_json:
         write_json_line(result.to_json())

@@ -68,14 +68,20 @@ def show_library(out: Path, *, as_json: bool) -> None:
     if as_json:
         write_json_line({"path": str(out), **manifest, "report": report})
         return
-    gauges = report["gauges"]
+    from consilience.training.pair_queries import is_refused
+
+    gauges, verdicts = report["gauges"], report["retrieval"]
     show_table(
         ["held-out gauge", "before", "after"],
         [
             [name, f"{value:.4f}" if value is not None else "", f"{gauges['after'][name]:.4f}"]
             for name, value in ((name, gauges["before"].get(name)) for name in gauges["after"])
+            if not is_refused(name, verdicts)
         ],
     )
+    for domain, verdict in verdicts.items():
+        if verdict["refused"]:
+            sys.stdout.write(f"R@1 of {domain} isn't quoted: {'; '.join(verdict['refused'])}\n")
     reads = report.get("reads")
     if reads:
         names = [anchor["name"] for anchor in manifest["anchors"]]  # a library: LoRA has no reads

@@ -1,4 +1,4 @@
-"""Adapt: train anchors on a frozen student, align their dispatch, compare masks.
+"""Adapt: train anchors on a frozen student, align their dispatch.
 
 Anchors are trained one at a time, each alone and undamped, on pairs of its task; then the keys that mix them are
 aligned with the anchors frozen. The same call continues an interrupted training and ends with the same bytes.
@@ -14,10 +14,9 @@ from consilience.core.errors import InputError
 
 if TYPE_CHECKING:
     from consilience.adapters.library import AnchorLibrary
-    from consilience.core.encoder import Encoder
     from consilience.corpora.contamination import HeldOutSentences
     from consilience.corpora.pairs import OnFault, PairCorpus
-    from consilience.evaluation.result import EvaluationResult
+    from consilience.gauges.variation import VariationReport
     from consilience.training.pair_loop import PairSettings, PairSummary
 
 REPORT = "report.json"
@@ -88,6 +87,7 @@ def adapt_fit(
     from consilience.core.progress import log
     from consilience.training.pair_loop import PairSettings, train_on_pairs
     from consilience.training.pair_model import open_pair_model
+    from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
 
     folder = Path(out)
@@ -122,6 +122,7 @@ def adapt_fit(
     library.add(name, seed=seed, config=config)
     work, _ = begin_artefact(folder, {"kind": KIND, "job": job}, overwrite=overwrite)
     domain = tokenize_pairs(model, corpus, name=name, seed=seed)
+    queries = {name: report_queries(model, corpus, domain)}  # of the bare trunk, before any retrieval is read
     handle = attach_amoe(model.model, library)
     anchor = library.anchor(name)
     library.trainable(name)
@@ -140,7 +141,7 @@ def adapt_fit(
         library.trainable()
         handle.detach()
     (drift,) = read_drift(library)
-    report = training_report(summary, settings, {name: corpus}, {"drift": drift.to_json()})
+    report = training_report(summary, settings, {name: corpus}, queries, {"drift": drift.to_json()})
     library.provenance[name] = _provenance(job, corpus, summary)
     return _store(library, folder, job, report, summary, overwrite=overwrite)
 
@@ -204,6 +205,7 @@ def adapt_align(
     from consilience.training.key_alignment import align_keys
     from consilience.training.pair_loop import PairSettings
     from consilience.training.pair_model import open_pair_model
+    from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
 
     folder = Path(out)
@@ -244,71 +246,16 @@ def adapt_align(
     try:
         work, _ = begin_artefact(folder, {"kind": KIND, "job": job}, overwrite=overwrite)
         domains = [tokenize_pairs(model, corpus, name=name, seed=seed) for name, corpus in corpora.items()]
+        with handle.off():
+            queries = {domain.name: report_queries(model, corpora[domain.name], domain) for domain in domains}
         summary, reads = align_keys(handle, model, domains, settings, work)
     finally:
         handle.detach()
     if reads.starved:
         log(f"adapt align: starved on their own domain: {', '.join(reads.starved)}; see {REPORT}")
-    report = training_report(summary, settings, corpora, {"reads": reads.to_json(), "events": summary.events})
+    report = training_report(summary, settings, corpora, queries, {"reads": reads.to_json(), "events": summary.events})
     library.provenance["keys"] = {**job, "gauges": summary.last}
     return _store(library, folder, job, report, summary, overwrite=overwrite)
-
-
-def adapt_table(
-    student: Any,  # noqa: ANN401 - a path, a name or a loaded model
-    library: str | Path | AnchorLibrary,
-    *,
-    tasks: Sequence[str] = ("sts",),
-    data: str | Path | None = None,
-    seed: int = 0,
-    resamples: int = 1_000,
-    force: bool = False,
-    lora: Sequence[str | Path] = (),
-) -> EvaluationResult:
-    """Score the mask table: off, each anchor under the dispatch (damped), each alone, all.
-
-    Args:
-        student: as for :func:`adapt_fit`.
-        library: what is attached while it is measured.
-        tasks: as for :func:`consilience.recipes.evaluate.evaluate`.
-        data: folder with ``sts/*.tsv``; by default the variable CONSILIENCE_DATA.
-        seed: of the bootstrap draws.
-        resamples: bootstrap resamples.
-        force: attach a library of another trunk; every row's name says so.
-        lora: folders made by adapt lora, each a row more; the student has to be a path then.
-
-    Returns:
-        A model a mask, named by its label, with geometry (effective rank, self-cosine), and all comparisons.
-
-    Raises:
-        TrunkMismatchError: the library belongs to another trunk.
-        InputError: an unknown task.
-    """
-    from consilience.adapters.adapted_encoder import AdaptedEncoder
-    from consilience.adapters.attach import attach_amoe
-    from consilience.evaluation.suite import evaluate_encoders
-    from consilience.recipes.adapt_lora import open_lora
-    from consilience.recipes.evaluate import load_tasks
-    from consilience.training.pair_model import open_pair_model
-
-    loaded, selection = load_tasks(tasks, data)
-    model = open_pair_model(student)
-    handle = attach_amoe(model.model, library, force=force)
-    try:
-        mark = " (forced)" if handle.forced else ""
-        masks = handle.table_masks()
-        if len(handle.library.names) == 1:  # its only member isn't damped: the row is that of all
-            masks = [mask for mask in masks if mask.kind != "some"]
-        names = [mask.label + (mark if mask.kind != "off" else "") for mask in masks]
-        encoders: list[Encoder] = [
-            AdaptedEncoder(model.model, mask, name=name) for mask, name in zip(masks, names, strict=True)
-        ]
-        for folder in lora:
-            encoders.append(open_lora(student, folder))
-            names.append(encoders[-1].name)
-        return evaluate_encoders(encoders, loaded, selection=selection, seed=seed, resamples=resamples, names=names)
-    finally:
-        handle.detach()
 
 
 def join_libraries(libraries: Sequence[AnchorLibrary], *, temperature: float = 0.1) -> AnchorLibrary:
@@ -387,13 +334,21 @@ def _provenance(job: Mapping[str, Any], corpus: PairCorpus, summary: PairSummary
 
 
 def training_report(
-    summary: PairSummary, settings: PairSettings, corpora: Mapping[str, PairCorpus], more: Mapping[str, Any]
+    summary: PairSummary,
+    settings: PairSettings,
+    corpora: Mapping[str, PairCorpus],
+    queries: Mapping[str, VariationReport | None],
+    more: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what report.json says of a training on pairs."""
+    """Return what report.json says of a training on pairs; R@1 that may not be quoted is refused with its reason."""
+    from consilience.training.pair_queries import judge_retrieval
+
+    readings = {"before": summary.first, "after": summary.last}
     return {
         "training": settings.identity(),
         "pairs": {name: {**corpus.to_json(), **corpus.report.to_json()} for name, corpus in corpora.items()},
-        "gauges": {"before": summary.first, "after": summary.last},
+        "gauges": readings,
+        "retrieval": {name: judge_retrieval(name, report, readings) for name, report in queries.items()},
         "rows_seen": summary.position.rows,
         **more,
     }

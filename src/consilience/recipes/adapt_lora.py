@@ -77,11 +77,12 @@ def adapt_lora(
     Raises:
         MissingExtraError: PEFT isn't installed.
         CorpusError: the pairs can't be trained on.
-        InputError: an option is wrong.
+        InputError: an option is wrong, or the name isn't one.
 
     Source: Hu et al. 2021, arXiv:2106.09685.
     """
     from consilience.adapters.anchor import AnchorConfig, count_block_parameters
+    from consilience.adapters.library import require_name
     from consilience.core.artefacts import begin_artefact, finish_artefact, is_finished, read_manifest, require_apart
     from consilience.core.files import atomic_write, write_json
     from consilience.core.progress import log
@@ -89,9 +90,11 @@ def adapt_lora(
     from consilience.training.journal import FILE as LOG
     from consilience.training.pair_loop import PairSettings, train_on_pairs
     from consilience.training.pair_model import open_pair_model
+    from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
 
     folder = Path(out)
+    require_name(name)
     settings = PairSettings(
         steps=steps,
         batch_rows=batch_rows,
@@ -125,6 +128,7 @@ def adapt_lora(
     with _LoraOn(model, settings_json, seed=seed_from_name(f"lora/{name}", seed)) as parameters:
         work, _ = begin_artefact(folder, {"kind": KIND, "job": job}, overwrite=overwrite)
         domain = tokenize_pairs(model, corpus, name=name, seed=seed)
+        queries = {name: report_queries(model, corpus, domain)}  # a new LoRA adds zero
         summary = train_on_pairs(model, [domain], parameters, settings, work, label=f"lora {name}")
         tensors = {key: value.detach().clone().contiguous() for key, value in parameters.items()}
     from safetensors.torch import save
@@ -133,7 +137,7 @@ def adapt_lora(
         stored = {f"base_model.model.{key.replace('.default', '')}": value for key, value in tensors.items()}
         stream.write(save(stored, metadata={"format": "pt"}))
     write_json(work / _CONFIG, settings_json)
-    write_report(work, training_report(summary, settings, {name: corpus}, {}), summary)
+    write_report(work, training_report(summary, settings, {name: corpus}, queries, {}), summary)
     count = sum(value.numel() for value in tensors.values())
     return finish_artefact(
         folder,
@@ -255,6 +259,8 @@ class _LoraOn:
 
     def put_on(self) -> dict[str, nn.Parameter]:
         """Put it on and return its parameters by name, as PEFT calls them."""
+        import warnings
+
         import torch
 
         from consilience.core.extras import require
@@ -266,7 +272,9 @@ class _LoraOn:
             parameter.requires_grad_(False)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
-            self._wrapped = peft.get_peft_model(self._model.backbone, peft.LoraConfig(**kept))
+            with warnings.catch_warnings():  # PEFT asks transformers for a property by its old name
+                warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+                self._wrapped = peft.get_peft_model(self._model.backbone, peft.LoraConfig(**kept))
         self._model.module.eval()
         return {name: p for name, p in self._model.backbone.named_parameters() if "lora_" in name}
 
