@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from consilience.core.errors import InputError, ShapeError
 
@@ -52,6 +54,29 @@ def require_two_views(left: torch.Tensor, right: torch.Tensor, *, where: str = "
         raise InputError(
             f"{where}: the two views {cause}, so they come from one input and a contrastive loss on them is "
             "underdetermined. Embed the second text of each pair on its own"
+        )
+
+
+def require_two_inputs(left: Sequence[NDArray[np.int64]], right: Sequence[NDArray[np.int64]], *, where: str) -> None:
+    """Refuse a batch whose two sides are the same token ids in every row.
+
+    Rows that are padded differently come out a rounding apart, so embeddings alone don't show that they're one input.
+
+    Args:
+        left: ids of the first texts.
+        right: ids of the second texts, as many.
+        where: what is checked, for the message.
+
+    Raises:
+        InputError: they are one input.
+
+    Example:
+        >>> require_two_inputs([np.array([1, 2])], [np.array([1, 3])], where="pairs")
+    """
+    if all(np.array_equal(one, other) for one, other in zip(left, right, strict=True)):
+        raise InputError(
+            f"{where}: the two views have the same token ids in every row, so they come from one input and a "
+            "contrastive loss on them is underdetermined. Give pairs of two texts"
         )
 
 

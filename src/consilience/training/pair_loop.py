@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from consilience.adapters.views import require_two_views
+from consilience.adapters.views import require_two_inputs, require_two_views
 from consilience.core.errors import InputError
 from consilience.core.progress import log, progress_bar
 from consilience.core.seeds import rng_from_name
@@ -215,8 +215,9 @@ def _step(
     *,
     where: str,
 ) -> float:
-    ids = [domain.left[row] for row in rows] + [domain.right[row] for row in rows]
-    both = model.embed(ids)
+    one, other = ([side[row] for row in rows] for side in (domain.left, domain.right))
+    require_two_inputs(one, other, where=where)
+    both = model.embed(one + other)
     left, right = both[: len(rows)], both[len(rows) :]
     require_two_views(left, right, where=where)
     loss = pair_infonce(left, right, domain.groups[rows], temperature=settings.temperature)

@@ -103,6 +103,24 @@ def test_an_anchor_learns_and_the_trunk_does_not(model, domain, tmp_path):
     handle.detach()
 
 
+def test_a_pair_of_one_view_is_refused_in_training(model, domain, tmp_path):
+    """Law "two views from one forward pass": both sides from one input, under numbers that call them two texts."""
+    from dataclasses import replace
+
+    library = AnchorLibrary(32, 2)
+    anchor = library.add("equiv")
+    handle = attach_amoe(model.model, library)
+    library.trainable("equiv")
+    one_view = replace(domain, right=domain.left)
+    with (
+        handle.training(),
+        handle.solo("equiv"),
+        pytest.raises(InputError, match="the two views have the same token ids in every row"),
+    ):
+        train_on_pairs(model, [one_view], dict(anchor.named_parameters()), PairSettings(steps=1), tmp_path)
+    handle.detach()
+
+
 def test_a_diverging_training_stops(model, domain, tmp_path):
     library = AnchorLibrary(32, 2)
     anchor = library.add("equiv")
