@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.losses import EmbedDistillLoss
-from sentence_transformers.models import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
 from consilience.banks.reader import open_bank
 from consilience.corpora.text import open_corpus
@@ -36,7 +36,7 @@ TIMED_STEPS, UNTIMED_STEPS = 30, 5
 
 def build(start: Path, max_length: int) -> SentenceTransformer:
     transformer = Transformer(str(start), max_seq_length=max_length)
-    return SentenceTransformer(modules=[transformer, Pooling(transformer.get_word_embedding_dimension()), Normalize()])
+    return SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension()), Normalize()])
 
 
 def fit(model: SentenceTransformer, data: Dataset, arguments: argparse.Namespace, steps: int) -> tuple[float, Any]:
