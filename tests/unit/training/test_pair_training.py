@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -59,7 +61,11 @@ def test_crossed_texts_are_no_negatives():
     assert crossed < plain  # one term fewer in one denominator
 
 
-def test_held_out_pairs_share_no_text_with_training(domain):
+def test_held_out_pairs_share_no_text_with_training(model):
+    crossed = [(one[0], other[1]) for one, other in pairwise(PAIRS[:60])]  # texts that several pairs have
+    pairs = open_pairs([*PAIRS, *crossed])
+    domain = tokenize_pairs(model, pairs, name="equiv", seed=0)
+    assert len(domain.held_out) + len(domain.training) < len(pairs)
     held = {tuple(row.tolist()) for side in (domain.left, domain.right) for row in (side[i] for i in domain.held_out)}
     trained = {
         tuple(row.tolist()) for side in (domain.left, domain.right) for row in (side[i] for i in domain.training)
