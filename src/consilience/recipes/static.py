@@ -6,19 +6,24 @@ anything; the whole takes minutes. With a consensus of real texts at hand, one r
 
 from __future__ import annotations
 
+import math
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import (
+    PLAN,
+    REPLACES,
     TIMING,
     begin_artefact,
     finish_artefact,
     is_finished,
     require_apart,
 )
-from consilience.core.errors import InputError
+from consilience.core.errors import ConsilienceError, InputError
 from consilience.core.files import write_json
 from consilience.core.hashing import content_id
 from consilience.core.progress import log
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
 DEFAULT_TOKENIZER = "packaged:all-MiniLM-L6-v2"  # bert-base-uncased's WordPiece, 30,522 tokens
 DEFAULT_DIMENSIONS = 256  # cited: model2vec's
 DEFAULT_RIDGE = 1.0
+_LARGEST_RIDGE = 1e12  # assumed: far above it the fit stands still, and at 1e38 32 bits end
 
 
 def static(
@@ -116,7 +122,7 @@ def static(
     from consilience.corpora.text import open_corpus
     from consilience.recipes.distill import require_same_rows
     from consilience.recipes.initial_student import find_tokenizer
-    from consilience.recipes.static_refine import refine_on_bank
+    from consilience.recipes.static_refine import check_refinement, refine_on_bank
     from consilience.recipes.static_weights import find_weigher, token_factors
     from consilience.students.static import StaticStudent, plain_tokenizer, save_static_files
     from consilience.students.text import load_student
@@ -165,6 +171,7 @@ def static(
     if target is not None:
         taken = _fingerprint(rows)
         require_same_rows(target, taken["fingerprint"], taken["rows"])
+        check_refinement(target.rows, width, dimensions, target.dimensions)
         refined = {"bank": target.id, "ridge": ridge, "corpus": taken}
     plan = {
         "kind": "student",
@@ -180,29 +187,31 @@ def static(
     if is_finished(folder, kind="student", job=content_id(plan), overwrite=overwrite):
         log(f"{folder}: already done")
         return load_student(folder)
-    partial, _ = begin_artefact(folder, plan, overwrite=overwrite)
-    store = partial / "tokens" if work is None else Path(work)
-    distinct = list(dict.fromkeys(listed))  # "s" and "##s" are one text
-    bank = _token_consensus(encoders, shares, anchor, distinct, store, method=method, seed=seed, force=force)
-    embedded = time.monotonic() - began
-    place = {text: row for row, text in enumerate(distinct)}
-    vectors = np.concatenate([block for _, block in bank.iter_shards()])[[place[text] for text in listed]]
-    shaped, variance = shape_table(vectors, dimensions=width, axes=axes, remove=remove, whiten=whiten)
+    # Refuses what it has to before a folder is made.
     factors = token_factors(words, texts, str(plain) if source is None else source, smoothing, weigher)
-    table = fill_table(shaped, factors, known, pad=pad_id(words))
-    gauges: dict[str, Any] = {"tokens": len(listed), "texts": len(distinct), "kept_variance": round(variance, 6)}
-    frame = f"principal:{content_id(plan)}" if axes == "principal" else bank.frame
-    taught: dict[str, Any] = {"bank": bank.id, "teacher": bank.teacher, "extra": bank.manifest.get("extra")}
-    rows_seen, seen_corpus = 0, bank.manifest["corpus"]
-    if target is not None and rows is not None:
-        table, axes, fitted = refine_on_bank(table, words, rows, target, dimensions, ridge, max_length, seed)
-        gauges |= fitted
-        frame = target.frame if axes == "reference" else f"principal:{content_id(plan)}"
-        settings = {**settings, "tokens": taught}
-        taught = {"bank": target.id, "teacher": target.teacher, "extra": target.manifest.get("extra")}
-        rows_seen, seen_corpus = target.rows, target.manifest["corpus"]
-    student = StaticStudent(_tensor(table))
-    files = save_static_files(student, words, partial, max_length=max_length)
+    partial, resumed = begin_artefact(folder, plan, overwrite=overwrite)
+    with _nothing_left(partial, fresh=not resumed):
+        store = partial / "tokens" if work is None else Path(work)
+        distinct = list(dict.fromkeys(listed))  # "s" and "##s" are one text
+        bank = _token_consensus(encoders, shares, anchor, distinct, store, method=method, seed=seed, force=force)
+        embedded = time.monotonic() - began
+        place = {text: row for row, text in enumerate(distinct)}
+        vectors = np.concatenate([block for _, block in bank.iter_shards()])[[place[text] for text in listed]]
+        shaped, variance = shape_table(vectors, dimensions=width, axes=axes, remove=remove, whiten=whiten)
+        table = fill_table(shaped, factors, known, pad=pad_id(words))
+        gauges: dict[str, Any] = {"tokens": len(listed), "texts": len(distinct), "kept_variance": round(variance, 6)}
+        frame = f"principal:{content_id(plan)}" if axes == "principal" else bank.frame
+        taught: dict[str, Any] = {"bank": bank.id, "teacher": bank.teacher, "extra": bank.manifest.get("extra")}
+        rows_seen, seen_corpus = 0, bank.manifest["corpus"]
+        if target is not None and rows is not None:
+            table, axes, fitted = refine_on_bank(table, words, rows, target, dimensions, ridge, max_length, seed)
+            gauges |= fitted
+            frame = target.frame if axes == "reference" else f"principal:{content_id(plan)}"
+            settings = {**settings, "tokens": taught}
+            taught = {"bank": target.id, "teacher": target.teacher, "extra": target.manifest.get("extra")}
+            rows_seen, seen_corpus = target.rows, target.manifest["corpus"]
+        student = StaticStudent(_tensor(table))
+        files = save_static_files(student, words, partial, max_length=max_length)
     write_json(partial / TIMING, {"embed_seconds": round(embedded, 3), "seconds": round(time.monotonic() - began, 3)})
     finish_artefact(
         folder,
@@ -237,6 +246,18 @@ def static(
     return load_student(folder)
 
 
+@contextmanager
+def _nothing_left(partial: Path, *, fresh: bool) -> Iterator[None]:
+    """On a refusal, remove a working folder of this run that holds no work: it would refuse the corrected command."""
+    try:
+        yield
+    except ConsilienceError:
+        kept = (path for path in partial.rglob("*") if path.is_file() and path.name not in (PLAN, REPLACES))
+        if fresh and not any(kept):
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
 def _check_options(
     smoothing: float,
     max_length: int,
@@ -246,12 +267,20 @@ def _check_options(
     corpus: object,
     frequencies: object,
 ) -> None:
-    if not smoothing > 0 or not ridge > 0:
-        raise InputError(f"static: expected --smoothing and --ridge above 0, got {smoothing} and {ridge}")
+    if not 0 < smoothing < math.inf:
+        raise InputError(
+            f"static: expected a finite --smoothing above 0, got {smoothing}. Change it; 0.001 is usual, and "
+            "--frequencies none weighs all tokens alike"
+        )
+    if not 0 < ridge <= _LARGEST_RIDGE:
+        raise InputError(
+            f"static: expected --ridge above 0 and at most {_LARGEST_RIDGE:g}, got {ridge}. Change it; 1 is usual, and "
+            "without --refine the table stays as it is"
+        )
     if max_length < 1:
-        raise InputError(f"static: expected --max-length of at least 1, got {max_length}")
+        raise InputError(f"static: expected --max-length of at least 1, got {max_length}. Raise it")
     if axes not in ("principal", "reference"):
-        raise InputError(f"static: expected --axes principal or reference, got {axes!r}")
+        raise InputError(f"static: expected --axes principal or reference, got {axes!r}. Change it")
     if (refine is None) != (corpus is None):
         raise InputError("static: --refine BANK and --corpus, the bank's texts, need each other. Give both or neither")
     if corpus == "-" or frequencies == "-":
@@ -285,9 +314,13 @@ def _find(encoders: Sequence[Encoder], name: str, what: str) -> int:
 def _shares(encoders: Sequence[Encoder], weights: Mapping[str, float] | None) -> list[float]:
     shares = [1.0] * len(encoders)
     for name, weight in (weights or {}).items():
-        if not weight > 0:
-            raise InputError(f"static: expected a weight above 0 for {name}, got {weight}. Leave the teacher out")
+        if not 0 < weight < math.inf:
+            remedy = "Leave the teacher out" if weight <= 0 else "Change --weight"
+            raise InputError(f"static: expected a finite weight above 0 for {name}, got {weight}. {remedy}")
         shares[_find(encoders, name, "weight of")] = float(weight)
+    total = sum(shares)
+    if total == math.inf or min(shares) / total == 0:
+        raise InputError(f"static: the weights {shares} are too far apart to add. Bring --weight nearer to 1")
     return shares
 
 

@@ -19,6 +19,35 @@ _FRAME_ROWS = 20_000  # assumed: pairs that the map into the targets' frame is f
 _HELD_OUT = 2_000
 
 
+def check_refinement(rows: int, width: int, dimensions: int | None, target: int) -> None:
+    """Refuse what :func:`refine_on_bank` can't do, before anything is embedded.
+
+    Args:
+        rows: texts of the bank.
+        width: of the unrefined table.
+        dimensions: asked for; None for the targets'.
+        target: dimensions of the targets.
+
+    Raises:
+        InputError: too few texts to map the table into the targets' frame, or a width above the targets'.
+    """
+    if dimensions is not None and not 1 <= dimensions <= target:
+        raise InputError(
+            f"static: expected --dimensions from 1 to the targets' {target} with --refine, got {dimensions}. Change or "
+            "leave out --dimensions"
+        )
+    sample = min(rows - _held_out(rows), _FRAME_ROWS)
+    if sample < width:
+        raise InputError(
+            f"static: --refine fits a map of {width} dimensions, which needs as many texts; {sample} of the bank's "
+            f"{rows} are for it, the rest is held out. Give a bank of more texts, or leave --refine out"
+        )
+
+
+def _held_out(rows: int) -> int:
+    return min(_HELD_OUT, rows // 5)
+
+
 def refine_on_bank(
     table: NDArray[np.float32],
     words: Tokenizer,
@@ -46,13 +75,14 @@ def refine_on_bank(
         rows, and what the solver says.
 
     Raises:
-        InputError: a width above the target's.
+        InputError: as of :func:`check_refinement`.
     """
     import numpy as np
 
     from consilience.core.seeds import rng_from_name
     from consilience.students.table_fit import count_matrix, fit_into_frame, refine_table
 
+    check_refinement(target.rows, table.shape[1], dimensions, target.dimensions)
     cutter = type(words).from_str(words.to_str())
     cutter.enable_truncation(max_length)
     ids = [
@@ -63,7 +93,7 @@ def refine_on_bank(
     counts = count_matrix(ids, len(table))
     del ids
     order = rng_from_name("static-refine", seed).permutation(target.rows)
-    held_out = np.sort(order[: min(_HELD_OUT, target.rows // 5)])
+    held_out = np.sort(order[: _held_out(target.rows)])
     fitted = np.sort(order[len(held_out) :])
     sample = np.sort(order[len(held_out) : len(held_out) + _FRAME_ROWS])
     table = (table @ fit_into_frame(_embed(counts[sample], table), target[sample])).astype(np.float32)
@@ -78,8 +108,6 @@ def refine_on_bank(
     }
     if dimensions is None or dimensions == target.dimensions:
         return fit.table, "reference", facts
-    if not 1 <= dimensions < target.dimensions:
-        raise InputError(f"static: expected --dimensions up to the targets' {target.dimensions}, got {dimensions}")
     embedded = _embed(counts[sample], fit.table).astype(np.float64)
     _, directions = np.linalg.eigh(embedded.T @ embedded)
     turn = directions[:, ::-1][:, :dimensions]

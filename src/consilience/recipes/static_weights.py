@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from consilience.teachers.static_teacher import StaticTeacher
 
 _READ_ROWS = 4096
+_SMALLEST = 1e-30  # assumed: below it rows of 32 bits lose their digits
 
 
 def find_weigher(teacher: str | Encoder, encoders: Sequence[Encoder] = ()) -> StaticTeacher:
@@ -69,7 +70,7 @@ def token_factors(
         (n,), one a text that isn't None.
 
     Raises:
-        InputError: the corpus has none of the tokens, or the teacher knows none.
+        InputError: the corpus has none of the tokens, the teacher knows none, or the factors aren't numbers of 32 bits.
     """
     import numpy as np
 
@@ -93,4 +94,10 @@ def token_factors(
             raise InputError(f"static: {weigher.name} knows none of the tokenizer's tokens. Leave --lengths out")
         usual = np.median(lengths[lengths > 0])
         factors = factors * np.where(lengths > 0, lengths, usual) / usual
+    most = float(factors.max())
+    if not _SMALLEST < most < 1 / _SMALLEST:
+        raise InputError(
+            f"static: the tokens' weights reach {most:.3g}, which 32 bits can't hold. Change --smoothing (0.001 is "
+            "usual), --frequencies or --lengths"
+        )
     return factors

@@ -119,10 +119,20 @@ def save_static_files(student: StaticStudent, tokenizer: Tokenizer, folder: Path
 
     Returns:
         The files' names.
+
+    Raises:
+        InputError: the table has NaN or infinity in it, or nothing but zeros; nothing is written.
     """
     from safetensors.torch import save
 
     table = student.embedding.weight.detach().cpu().float().contiguous()
+    bad = int((~torch.isfinite(table).all(dim=1)).sum())
+    if bad or not table.any():
+        found = f"{bad} of {len(table)} rows have NaN or infinity" if bad else "all of it is zero"
+        raise InputError(
+            f"{folder}: a finite table of token vectors expected, but {found}. Nothing was stored: use less extreme "
+            "settings (--smoothing, --ridge, --weight, --lr)"
+        )
     shape = {"vocab_size": table.shape[0], "dimensions": table.shape[1]}
     write_json(folder / "config.json", {"architectures": ["StaticStudent"], "model_type": ARCHITECTURE, **shape})
     with atomic_write(folder / TABLE_FILE) as stream:

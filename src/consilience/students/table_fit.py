@@ -99,15 +99,15 @@ def refine_table(
         The table; tokens that no text has keep their rows.
 
     Raises:
-        InputError: a ridge not above 0.
+        InputError: a ridge not above 0, or so large that the penalty isn't a number of 32 bits.
         ShapeError: counts and table don't fit.
 
     Source: Hestenes and Stiefel 1952 (conjugate gradients); ridge towards a prior: Hoerl and Kennard 1970.
     """
     from scipy.sparse import diags
 
-    if not ridge > 0:
-        raise InputError(f"static: expected a ridge above 0, got {ridge}")
+    if not 0 < ridge < np.inf:
+        raise InputError(f"static: expected a finite ridge above 0, got {ridge}. Change --ridge; 1 is usual")
     if counts.shape[1] != len(table):
         raise ShapeError(f"refine_table: counts of {counts.shape[1]} tokens, a table of {len(table)} rows")
     lengths = np.linalg.norm(counts @ table, axis=1)
@@ -123,7 +123,10 @@ def refine_table(
     seen = squares > 0
     if not seen.any():
         return TableFit(table.copy(), 0, 0.0)
-    penalty = np.float32(ridge * squares[seen].mean())
+    exact = ridge * float(squares[seen].mean())
+    if not exact <= float(np.finfo(np.float32).max):
+        raise InputError(f"static: a ridge of {ridge} is too large to compute with. Lower --ridge; 1 is usual")
+    penalty = np.float32(exact)
     transposed = design.T.tocsr()
     # Jacobi: frequent tokens have diagonals a thousand times those of rare ones.
     inverse = (1.0 / (squares + penalty)).astype(np.float32)[:, None]

@@ -146,7 +146,7 @@ def check_shape(tokens: int, width: int, *, dimensions: int, axes: Axes, remove:
         InputError: a width, a count or an exponent out of range.
     """
     if not 0.0 <= whiten <= 1.0:
-        raise InputError(f"static: expected --whiten between 0 and 1, got {whiten}")
+        raise InputError(f"static: expected --whiten between 0 and 1, got {whiten}. Change it")
     if axes == "reference" and dimensions != width:
         raise InputError(
             f"static: --axes reference keeps the width {width}, got --dimensions {dimensions}. Leave one out"

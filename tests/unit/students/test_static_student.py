@@ -99,6 +99,16 @@ def test_stored_and_loaded(words: Tokenizer, tmp_path: Path) -> None:
         load_table(tmp_path / "s")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
+def test_a_table_that_is_no_table_is_not_stored(words: Tokenizer, tmp_path: Path, value: float) -> None:
+    student = build_static(words.get_vocab_size(), 8, seed=1)
+    with torch.no_grad():
+        (student.embedding.weight if value == 0 else student.embedding.weight[3:5, 2]).fill_(value)
+    with pytest.raises(InputError, match="all of it is zero" if value == 0 else "2 of .* rows have NaN or infinity"):
+        save_student_files(student, words, tmp_path, max_length=8)
+    assert not list(tmp_path.iterdir())
+
+
 def test_table_of_a_student_with_layers_is_refused(tmp_path: Path) -> None:
     work, _ = begin_artefact(tmp_path / "s", {})
     finish_artefact(tmp_path / "s", kind="student", manifest={"config": {"layers": 2}}, files=[])

@@ -95,7 +95,7 @@ def test_reference_axes_are_the_ones_that_came_in() -> None:
         ({"dimensions": 5}, "can't give 5 dimensions"),
         ({"dimensions": 4, "remove": 1}, "can't give 4 dimensions"),
         ({"dimensions": 2, "remove": -1}, "can't give"),
-        ({"dimensions": 2, "whiten": 1.5}, "--whiten between 0 and 1"),
+        ({"dimensions": 2, "whiten": 1.5}, "--whiten between 0 and 1, got 1.5. Change it"),
         ({"dimensions": 2, "axes": "reference"}, "keeps the width 4"),
     ],
 )
@@ -141,6 +141,9 @@ def test_fit_refuses_what_does_not_fit() -> None:
     counts = count_matrix(ids, 12)
     with pytest.raises(InputError, match="ridge above 0"):
         refine_table(table, counts, lambda a, b: targets[a:b], ridge=0.0)
+    for ridge in (float("inf"), float("nan"), 1e39):  # 1e39: finite, but not in 32 bits
+        with pytest.raises(InputError, match=r"ridge .*--ridge"):
+            refine_table(table, counts, lambda a, b: targets[a:b], ridge=ridge)
     with pytest.raises(ShapeError, match="targets of shape"):
         refine_table(table, counts, lambda a, b: targets[a:b, :2], ridge=1.0)
     with pytest.raises(ShapeError, match="a table of 11 rows"):
