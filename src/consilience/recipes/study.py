@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from consilience.core.files import storage_errors
 from consilience.recipes.staged_folder import StagedResult, recorded_command, require_staged_folder
-
-if TYPE_CHECKING:
-    pass
 
 Json = dict[str, Any]
 
@@ -51,7 +48,9 @@ def study(
     checked = load_study(study, settings=set)
     folder = Path(out) if out is not None else Path("runs") / checked.name
     require_staged_folder(folder, "study")
-    stages = SharedStages(folder, dry_run=dry_run, shelves=[Path(path) for path in checked.banks])
+    stages = SharedStages(
+        folder, dry_run=dry_run, shelves=[Path(path) for path in (*checked.banks, *checked.optional_banks)]
+    )
     if not dry_run:
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)

@@ -6,9 +6,10 @@ It shares its tables with the recipe file where they mean the same (``[corpus]``
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,8 +26,12 @@ from consilience.recipes.recipe_file import (
     TrainPart,
 )
 from consilience.recipes.recipe_values import apply_settings, expand_environment
-from consilience.recipes.study_checks import check_study, resolve_study
+from consilience.recipes.study_cells import grid_cells
+from consilience.recipes.study_checks import check_study, decided_elsewhere, resolve_study
 from consilience.recipes.toml_document import describe_fault, read_toml
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]  # a part of folder names
 Count = Annotated[int, Field(ge=1)]
@@ -63,30 +68,24 @@ class TargetPart(_Table):
         return self.teacher is None and self.bank is None
 
 
-class StudyStudentPart(StudentPart):
-    """``[[students]]``: a student of the grid; every other option of ``distill`` may stand here too."""
+class _OptionsPart(StudentPart, TrainPart):
+    """Options of ``distill``, as a recipe's ``[student]`` and ``[train]`` have them, and the vocabulary's size."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
+    vocab_size: Count | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Return what goes to ``distill`` by name: all but the student's size and what the grid decides."""
+        return self.model_dump(exclude_none=True, exclude={"name", "preset", "shape", "objective"})
+
+
+class StudyStudentPart(_OptionsPart):
+    """``[[students]]``: a student of the grid, and options that replace those of ``[train]``."""
 
     name: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._+-]*)?$")] = ""
 
-    def options(self) -> dict[str, Any]:
-        """Return what goes to ``distill`` by name: all but its size."""
-        return self.model_dump(exclude_none=True, exclude={"name", "preset", "shape"})
 
-
-class StudyTrainPart(_Table):
-    """``[train]``: exactly one budget; every other option of ``distill`` may stand here too."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
-
-    steps: Count | None = None
-    epochs: Positive | None = None
-    minutes: Positive | None = None
-    lr: Positive | None = None
-    batch_rows: Annotated[int, Field(ge=2)] | None = None
-    precision: Literal["auto", "fp32", "bf16"] | None = None
-    checkpoint_seconds: Positive | None = None
+class StudyTrainPart(_OptionsPart):
+    """``[train]``: exactly one budget, and options of all students."""
 
 
 class CellsPart(_Table):
@@ -131,6 +130,7 @@ class Study(_Table):
     corpus: CorpusPart
     teachers: list[TeacherPart] = Field(default_factory=list)
     banks: list[str] | str = Field(default_factory=list)
+    optional_banks: list[str] | str = Field(default_factory=list)
     align: AlignPart = AlignPart()
     targets: Annotated[list[TargetPart], Field(min_length=1)]
     objectives: list[str] = Field(default_factory=list)
@@ -165,7 +165,7 @@ class Study(_Table):
 
     def options_of(self, student: StudyStudentPart) -> dict[str, Any]:
         """Return the arguments of ``distill`` by name; a student's own replace those of ``[train]``."""
-        own, shared = student.options(), self.train.model_dump(exclude_none=True)
+        own, shared = student.options(), self.train.options()
         if any(budget in own for budget in BUDGETS):
             shared = {key: value for key, value in shared.items() if key not in BUDGETS}
         return {**shared, **own}
@@ -205,13 +205,72 @@ def load_study(path: str | Path, *, settings: Sequence[str] = ()) -> Study:
     path = Path(path)
     faults: list[str] = []
     document = expand_environment(apply_settings(read_toml(path, what="study"), settings, faults), faults)
+    study, found, faulty = _validate(document)
+    faults += found
+    # What is well-formed is checked even when something else isn't, so that one pass shows every fault.
+    if study is not None:
+        parts = resolve_study(study.model_dump(), path.resolve().parent)
+        resolved = Study.model_validate(parts)
+        options = {part.name: resolved.options_of(part) for part in resolved.students}
+        checked = check_study(parts, grid_cells(resolved), options)
+        faults += [fault for fault in checked if not _follows(fault, faulty)]
+    if study is None or faults:
+        raise RecipeError(str(path), list(dict.fromkeys(faults)))
+    return resolved
+
+
+def _validate(document: dict[str, Any]) -> tuple[Study | None, list[str], list[str]]:
+    """Return the study without its faulty values, or None when too little is left; the faults; the values' keys."""
     try:
-        study = Study.model_validate(document)
+        return Study.model_validate(document), [], []
     except ValidationError as error:
-        found = [describe_fault(detail, _MODELS, Study) for detail in error.errors(include_url=False)]
-        raise RecipeError(str(path), [*faults, *dict.fromkeys(found)]) from error
-    parts = resolve_study(study.model_dump(), path.resolve().parent)
-    faults += check_study(parts)
-    if faults:
-        raise RecipeError(str(path), faults)
-    return Study.model_validate(parts)
+        details = error.errors(include_url=False)
+    faults = [_describe(detail) for detail in details]
+    places = [_place(document, detail) for detail in details]
+    faulty = [place for place in dict.fromkeys(places) if place is not None]
+    if None in places or any(place[-1] == "name" for place in faulty):  # others refer to it
+        return None, faults, []
+    rest = copy.deepcopy(document)
+    for *above, last in faulty:
+        table: Any = rest
+        for step in above:
+            table = table[step]
+        del table[last]
+    try:
+        return Study.model_validate(rest), faults, [_key(place) for place in faulty]
+    except ValidationError:
+        return None, faults, []
+
+
+def _describe(detail: ErrorDetails) -> str:
+    location = detail["loc"]
+    decides = decided_elsewhere(str(location[-1]))
+    if detail["type"] == "extra_forbidden" and location[0] in ("train", "students") and decides is not None:
+        return f"{_key(location)}: {decides} decides it; leave it out"
+    return describe_fault(detail, _MODELS, Study)
+
+
+def _place(document: dict[str, Any], detail: ErrorDetails) -> tuple[int | str, ...] | None:
+    """Return the place of a faulty value that can be left out: a table's key. None where that says too little."""
+    value: Any = document
+    place: tuple[int | str, ...] = ()
+    held: Any = None
+    location = detail["loc"]
+    for depth, step in enumerate(location):  # its end may name a type, which is no place in the document
+        if not (step in value if isinstance(value, dict) else isinstance(value, list) and isinstance(step, int)):
+            break
+        if isinstance(value, dict):
+            place, held = location[: depth + 1], value[step]
+        value = value[step]
+    tables = isinstance(held, list) and any(isinstance(item, dict) for item in held)
+    return None if detail["type"] == "missing" or tables or not place else place
+
+
+def _key(location: Sequence[int | str]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
+
+
+def _follows(fault: str, faulty: Sequence[str]) -> bool:
+    """Return whether a fault may be there only because a faulty value was taken out."""
+    key = fault.partition(":")[0]
+    return any(value == key or value.startswith((f"{key}.", f"{key}[")) for value in faulty)

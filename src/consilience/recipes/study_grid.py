@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.artefacts import MANIFEST, read_manifest
-from consilience.core.errors import InputError
+from consilience.core.errors import ConsilienceError, InputError
 from consilience.core.progress import log
 from consilience.recipes.stages import StageResult, path_content, stage_key
 from consilience.recipes.study_cells import Cell, MadeCell, MadeStudy, grid_cells
-from consilience.recipes.study_checks import options_content
+from consilience.recipes.study_starts import needs_width, options_content, width_faults
 
 if TYPE_CHECKING:
     from consilience.core.encoder import Encoder
-    from consilience.core.errors import ConsilienceError
     from consilience.recipes.recipe_file import CorpusPart, TeacherPart
     from consilience.recipes.study_file import Study, TargetPart
     from consilience.recipes.study_measure import Bench
@@ -49,6 +48,7 @@ class StudyGrid:
         wanted = {cell.target for cell in cells}
         targets = {part.name: self._target(part, banks) for part in self.study.targets if part.name in wanted}
         facts = {name: self._facts(name, target) for name, target in targets.items()}
+        self._require_widths(cells, targets)
         law, retrieval = self._law(), self._retrieval()
         self._require_pairs(law, targets)
         plan, bench = self._bench_plan(law, retrieval), self._bench(law, retrieval)
@@ -59,8 +59,12 @@ class StudyGrid:
         for number, cell in enumerate(cells, 1):
             if not self.stages.dry_run:
                 log(f"cell {number} of {len(cells)}: {cell.condition}, seed {cell.seed}")
-            student = self._train(cell, targets[cell.target])
-            made.append(self._measured(cell, student, (law, retrieval), plan, bench))
+            try:
+                student = self._train(cell, targets[cell.target])
+                made.append(self._measured(cell, student, (law, retrieval), plan, bench))
+            except ConsilienceError as error:
+                error.args = (f"cell {cell.condition}, seed {cell.seed}: {error}",)
+                raise
         return MadeStudy(self.corpus, banks, targets, facts, law, retrieval, made, teachers)
 
     def _bank(self, teacher: TeacherPart) -> StageResult:
@@ -140,6 +144,7 @@ class StudyGrid:
         return frozenset(open_corpus(CorpusSpec(**options)))
 
     def _law(self) -> StageResult | None:
+        from consilience.recipes.recipe_file import TeacherPart
         from consilience.recipes.run import teacher_content
         from consilience.recipes.study_measure import make_law_target
 
@@ -149,8 +154,11 @@ class StudyGrid:
         teacher = self._teacher(law.into)
         if teacher is not None:
             into: Any = {**teacher_content(teacher), **teacher.model_dump(include={"prompt", "max_length"})}
+        elif Path(law.into).exists():
+            into = path_content(Path(law.into))
         else:
-            into = path_content(Path(law.into)) if Path(law.into).exists() else law.into
+            found = teacher_content(TeacherPart(spec=law.into)) if ":" in law.into else {}
+            into = found if "content" in found else law.into
         plan = {
             "into": into,
             "texts": _texts_content(law.corpus),
@@ -206,6 +214,20 @@ class StudyGrid:
                     f"law: need at least {target.manifest['dimensions']} pairs, the dimensions of target {name}, got "
                     f"{pairs}. Raise law.pairs or give more texts in [law.corpus]"
                 )
+
+    def _require_widths(self, cells: Sequence[Cell], targets: Mapping[str, StageResult]) -> None:
+        """Refuse students that don't fit a target, whose width is known by now, before any training is spent."""
+        faults = []
+        for i, part in enumerate(self.study.students):
+            options, size = self.study.options_of(part), part.model_dump(include={"preset", "shape"})
+            if not needs_width(options):
+                continue
+            own = dict.fromkeys(cell.target for cell in cells if cell.student == part.name)
+            made = {name: targets[name].manifest for name in own}
+            widths = {name: int(manifest["dimensions"]) for name, manifest in made.items() if manifest is not None}
+            faults += width_faults(f"students[{i}]", size, options, widths)
+        if faults:
+            raise InputError(f"study {self.study.name}: {'; '.join(faults)}")
 
     def _bench(self, law: StageResult | None, retrieval: StageResult | None) -> Bench | None:
         """Load what students are measured on; None in a dry run."""

@@ -7,7 +7,7 @@ import pytest
 from consilience.core.errors import InputError, RecipeError, ResumeError
 from consilience.recipes.study import study
 from consilience.recipes.study_cells import Cell, grid_cells
-from consilience.recipes.study_checks import options_content
+from consilience.recipes.study_starts import options_content
 from consilience.recipes.study_file import load_study
 
 ROOT = Path(__file__).parents[3]
