@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from consilience.core.errors import FrameMismatchError, InputError
+from consilience.core.artefacts import begin_artefact, finish_artefact
+from consilience.core.errors import FrameMismatchError, InputError, TeacherError
 from consilience.corpora.caption_grammar import generate_captions
 from consilience.recipes.embed import embed
 from consilience.recipes.encoders import open_encoder
@@ -24,7 +25,7 @@ from consilience.recipes.inspect import inspect
 from consilience.recipes.static import static
 from consilience.recipes.static_weights import find_weigher, token_factors
 from consilience.students.static import StaticEncoder, load_table
-from consilience.students.text import load_student
+from consilience.students.text import load_student, save_student_files
 from consilience.students.token_table import token_texts
 from consilience.students.tokenizer import train_tokenizer
 
@@ -179,7 +180,17 @@ def test_refined_on_a_bank_of_texts(tokenizer: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"smoothing": 0.0}, "--smoothing"),
+        ({"smoothing": 0.0}, "--smoothing above 0, got 0.0. Change it"),
+        ({"smoothing": float("inf")}, "finite --smoothing above 0, got inf"),
+        ({"smoothing": float("nan")}, "finite --smoothing above 0, got nan"),
+        ({"smoothing": 1e-60}, "the tokens' weights reach .* Change --smoothing"),
+        ({"ridge": 0.0}, "--ridge above 0 .* got 0.0. Change it"),
+        ({"ridge": float("inf")}, "--ridge above 0 .* got inf"),
+        ({"ridge": 1e39}, "--ridge above 0 and at most .* got 1e\\+39"),
+        ({"weights": {"letters:1": float("inf")}}, "finite weight above 0 for letters:1, got inf. Change --weight"),
+        ({"weights": {"letters:1": float("nan")}}, "finite weight"),
+        ({"weights": {"letters:1": 1e308, "letters:2": 1e308}}, "too far apart to add"),
+        ({"frequencies": ["☃ ☃"]}, "none of the tokenizer's tokens"),
         ({"axes": "sideways"}, "--axes principal or reference"),
         ({"dimensions": 21}, "can't give 21 dimensions"),
         ({"weights": {"nobody": 1.0}}, "isn't one of the teachers letters:1, letters:2"),
@@ -193,7 +204,42 @@ def test_refined_on_a_bank_of_texts(tokenizer: Path, tmp_path: Path) -> None:
 def test_refusals(tokenizer: Path, tmp_path: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         build(tmp_path / "s", tokenizer, **options)
-    assert not (tmp_path / "s").exists()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "says"),
+    [
+        (20, {"dimensions": None}, "needs as many texts; 16 of the bank's 20"),
+        (60, {"dimensions": 9999}, "--dimensions from 1 to the targets' 18 with --refine, got 9999. Change"),
+        (60, {"dimensions": 0}, "got 0"),
+    ],
+)
+def test_what_a_refinement_cannot_do_is_refused_before_any_work(
+    tokenizer: Path, tmp_path: Path, rows: int, options: dict[str, Any], says: str
+) -> None:
+    texts = list(generate_captions(rows, seed=8))
+    bank = embed(texts, teacher=Letters(3, 18), out=tmp_path / "bank")
+    with pytest.raises(InputError, match=says):
+        build(tmp_path / "s", tokenizer, refine=bank, corpus=texts, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["bank"]
+
+
+class Damaged(Letters):
+    """Gives NaN."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.full((len(texts), self.dimensions), np.nan, dtype=np.float32)
+
+
+def test_a_late_refusal_leaves_work_but_no_empty_folder(tokenizer: Path, tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    with pytest.raises(TeacherError):  # with the banks elsewhere, nothing is in the student's own folder
+        static([Letters(1, 20), Damaged(2, 16)], out=out, tokenizer=tokenizer, dimensions=12, work=tmp_path / "banks")
+    assert not out.with_name("s.partial").exists()
+    with pytest.raises(TeacherError):
+        static([Letters(1, 20), Damaged(2, 16)], out=out, tokenizer=tokenizer, dimensions=12)
+    assert list(out.with_name("s.partial").glob("tokens/embed-*/manifest.json"))  # the first teacher's bank
 
 
 def test_same_teacher_twice(tokenizer: Path, tmp_path: Path) -> None:
@@ -217,6 +263,25 @@ def test_exported_forms_agree(made: Path, tmp_path: Path) -> None:
     assert narrow["dimensions"] == 5
     cut = expected[:, :5] / np.linalg.norm(expected[:, :5], axis=1, keepdims=True)
     np.testing.assert_allclose(open_encoder(tmp_path / "narrow").encode(texts), cut, atol=1e-5)
+
+
+def test_trained_widths_are_on_the_card_and_in_the_refusal(made: Path, tmp_path: Path) -> None:
+    student = load_student(made)
+    nested = tmp_path / "nested"
+    work, _ = begin_artefact(nested, {"job": "test"})
+    files = save_student_files(student.module, student.tokenizer, work, max_length=64)
+    body = {"config": {"architecture": "static"}, "dimensions": 12, "max_length": 64, "frame": "f"}
+    finish_artefact(nested, kind="student", manifest={**body, "matryoshka": [4, 8, 12]}, files=files)
+    manifest = export(nested, out=tmp_path / "whole", formats=["sentence-transformers"])
+    card = (tmp_path / "whole" / "README.md").read_text()
+    assert "trained at the widths 4, 8, 12 together" in card
+    assert "truncate_dim=8" in card
+    assert manifest["matryoshka"] == [4, 8, 12]
+    export(nested, out=tmp_path / "cut", formats=["sentence-transformers"], truncate_dim=4)
+    assert "Fewer dimensions" not in (tmp_path / "cut" / "README.md").read_text()
+    with pytest.raises(InputError, match=r"cut 12 dimensions to 5: it was trained at 4, 8, 12\. Change --truncate-dim"):
+        export(nested, out=tmp_path / "x", truncate_dim=5)
+    assert not (tmp_path / "x").exists()
 
 
 def test_rotated_export(made: Path, tmp_path: Path) -> None:

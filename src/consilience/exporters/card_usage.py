@@ -110,8 +110,7 @@ def usage_sections(
     if "sentence-transformers" in formats:
         sections += [USAGE_ST, _automodel_snippet(parts)]
         if widths:
-            text = _USAGE_WIDTHS.replace("@WIDTHS@", ", ".join(map(str, [*widths, parts.dimensions])))
-            sections.append(text.replace("@WIDTH@", str(widths[-1])))
+            sections.append(widths_usage(widths, parts.dimensions))
     if "onnx" in formats:
         padding = pad_id(parts.tokenizer)
         sections.append(onnx_usage(parts.max_length, (padding, str(parts.tokenizer.id_to_token(padding)))))
@@ -119,6 +118,17 @@ def usage_sections(
         large, small = (f"{size / 1e6:.1f}" for size in onnx_bytes)
         sections.append(_USAGE_INT8.replace("@SMALL@", small).replace("@LARGE@", large))
     return sections
+
+
+def widths_usage(widths: Sequence[int], dimensions: int) -> str:
+    """Write the section on a student trained at nested widths.
+
+    Args:
+        widths: the smaller ones, ascending.
+        dimensions: the whole embedding's.
+    """
+    text = _USAGE_WIDTHS.replace("@WIDTHS@", ", ".join(map(str, [*widths, dimensions])))
+    return text.replace("@WIDTH@", str(widths[-1]))
 
 
 def onnx_usage(max_length: int, padding: tuple[int, str]) -> str:

@@ -180,13 +180,13 @@ def _results(results: Mapping[str, Any] | None, student_id: str) -> str:
     lines = ["Spearman of cosine with 95% bootstrap intervals (pairs resampled).", ""]
     lines += [f"| task | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for task in models[0]["tasks"]:
-        lines.append(f"| {task} | {' | '.join(_score(model['tasks'].get(task)) for model in models)} |")
+        lines.append(f"| {_cell(task)} | {' | '.join(_score(model['tasks'].get(task)) for model in models)} |")
     means = ({"score": model["mean"], "low": model.get("mean_low"), "high": model.get("mean_high")} for model in models)
     count = len(models[0].get("mean_of", models[0]["tasks"]))
     lines.append(f"| mean of {count} | {' | '.join(_score(mean) for mean in means)} |")
     lines.append(f"| effective rank | {' | '.join(_number(m['geometry'].get('effective_rank'), 1) for m in models)} |")
     lines.append(f"| self-cosine | {' | '.join(_number(m['geometry'].get('self_cosine'), 3) for m in models)} |")
-    lines += ["", "STS-B dev is the selection task and isn't part of the mean. One training seed.", ""]
+    lines += ["", "STS-B dev is the selection task and isn't part of the mean. This model is one training seed.", ""]
     return "\n".join(lines)
 
 

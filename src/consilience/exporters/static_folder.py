@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from consilience.core.errors import InputError
 from consilience.core.extras import require
 from consilience.core.files import atomic_write, storage_errors, write_json
-from consilience.exporters.card_usage import USAGE_ST, onnx_usage
+from consilience.exporters.card_usage import USAGE_ST, onnx_usage, widths_usage
 from consilience.exporters.huggingface import write_tensors
 from consilience.exporters.int8 import INT8_FILE, embed_with_int8, write_int8
 from consilience.exporters.onnx import ONNX_FILE, embed_with_onnx
@@ -24,6 +24,7 @@ from consilience.exporters.parity import (
     compare_vectors,
     embed_with_sentence_transformers,
 )
+from consilience.exporters.student_parts import trained_widths
 from consilience.students.static import TABLE_NAME, StaticEncoder, StaticStudent, is_static
 from consilience.students.tokenizer import pad_id, tokenizer_settings
 
@@ -64,12 +65,14 @@ class StaticParts:
         tokenizer: the student's; adds no special tokens.
         max_length: tokens that a text is cut to.
         ordered: the coordinates are principal axes, so any prefix is an embedding.
+        widths: smaller widths that it was trained at too, ascending.
     """
 
     table: NDArray[np.float32]
     tokenizer: Tokenizer
     max_length: int
     ordered: bool
+    widths: tuple[int, ...] = ()
 
     @property
     def dimensions(self) -> int:
@@ -95,6 +98,7 @@ def static_parts(
         raise InputError(f"export: {student.name} isn't a static student")
     table = student.module.embedding.weight.detach().cpu().float().numpy()
     ordered = student.manifest.get("axes") == "principal"
+    widths = [] if rotation is not None else trained_widths(student.manifest)
     if rotation is not None and truncate_dim is not None:
         raise InputError(
             "export: a rotation and a width exclude each other: the leading dimensions of another frame mean nothing. "
@@ -103,15 +107,19 @@ def static_parts(
     if rotation is not None:
         table, ordered = table @ rotation.astype(np.float32), False
     if truncate_dim is not None and truncate_dim != table.shape[1]:
-        if not 1 <= truncate_dim <= table.shape[1] or not (
-            ordered or truncate_dim in (student.manifest.get("matryoshka") or [])
-        ):
-            known = f"any width up to {table.shape[1]}" if ordered else "its coordinates aren't in falling order"
+        if not 1 <= truncate_dim <= table.shape[1] or not (ordered or truncate_dim in widths):
+            known = "it was trained at no smaller width, and its coordinates aren't in falling order"
+            if ordered:
+                known = f"any width up to {table.shape[1]}"
+            elif widths:
+                known = f"it was trained at {', '.join(map(str, widths))}"
             raise InputError(
                 f"export: can't cut {table.shape[1]} dimensions to {truncate_dim}: {known}. Change --truncate-dim"
+                + ("" if ordered else ", or distil with --matryoshka")
             )
         table = table[:, :truncate_dim]
-    return StaticParts(np.ascontiguousarray(table), student.tokenizer, student.max_length, ordered)
+    smaller = tuple(width for width in widths if width < table.shape[1])
+    return StaticParts(np.ascontiguousarray(table), student.tokenizer, student.max_length, ordered, smaller)
 
 
 def write_static_forms(
@@ -155,6 +163,8 @@ def static_usage(parts: StaticParts, formats: Sequence[str], *, int8: bool = Fal
         sections.append(USAGE_ST)
         if parts.ordered and parts.dimensions > 1:
             sections.append(_USAGE_WIDTHS.replace("@WIDTH@", str(max(parts.dimensions // 2, 1))))
+        elif parts.widths:
+            sections.append(widths_usage(parts.widths, parts.dimensions))
     if "onnx" in formats:
         padding = pad_id(parts.tokenizer)
         sections.append(onnx_usage(parts.max_length, (padding, str(parts.tokenizer.id_to_token(padding)))))

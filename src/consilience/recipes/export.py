@@ -48,28 +48,24 @@ def export(
 
     Raises:
         FrameMismatchError: the rotation is of another frame than the student's.
-        InputError: no student, an unknown format, malformed results, or a width that it wasn't trained at.
+        InputError: no student, an unknown format, results that evaluate didn't print, or a width that it wasn't
+            trained at.
         ParityError: an exported form gives other vectors than the student.
         ResumeError: ``out`` exists.
     """
     require_apart(Path(out), student, results, rotation)
     from consilience.committee.rotation import load_rotation
+    from consilience.exporters.card_results import check_results
     from consilience.exporters.folder import export_student
     from consilience.students.text import load_student
 
+    command = command or _say(
+        student, out, formats, results=results, title=title, rotation=rotation, quantize=quantize, width=truncate_dim
+    )
     if isinstance(results, str | Path):
-        source = Path(results)
-        results = read_json(source)
-        if not isinstance(results, Mapping) or not isinstance(results.get("models"), list):
-            raise InputError(f"{source}: the object of consilience evaluate --json expected. Check --results")
-    if command is None:
-        names = [Path(student).name, "--out", Path(out).name, "--format", ",".join(formats)]
-        if rotation is not None:
-            folder = rotation if isinstance(rotation, str | Path) else rotation.path
-            names += ["--rotation", Path(folder).name]
-        names += [] if quantize is None else ["--quantize", quantize]
-        names += [] if truncate_dim is None else ["--truncate-dim", str(truncate_dim)]
-        command = shlex.join(["consilience", "export", *names])
+        results = _read_results(Path(results))
+    elif results is not None:
+        results = check_results(results, "export: results")
     return export_student(
         load_student(student),
         Path(out),
@@ -82,3 +78,35 @@ def export(
         truncate_dim=truncate_dim,
         overwrite=overwrite,
     )
+
+
+def _read_results(source: Path) -> Mapping[str, Any]:
+    from consilience.exporters.card_results import check_results
+
+    if source.is_dir():
+        raise InputError(f"{source}: a file with the output of consilience evaluate --json expected. Fix --results")
+    return check_results(read_json(source), str(source))
+
+
+def _say(
+    student: str | Path,
+    out: str | Path,
+    formats: Sequence[str],
+    *,
+    results: Mapping[str, Any] | str | Path | None,
+    title: str | None,
+    rotation: str | Path | Rotation | None,
+    quantize: str | None,
+    width: int | None,
+) -> str:
+    """Return the command that makes this folder: all options that its content depends on, without their folders."""
+    words = [Path(student).absolute().name, "--out", Path(out).absolute().name, "--format", ",".join(formats)]
+    if results is not None:
+        words += ["--results", Path(results).name if isinstance(results, str | Path) else "results.json"]
+    if rotation is not None:
+        folder = rotation if isinstance(rotation, str | Path) else rotation.path
+        words += ["--rotation", Path(folder).absolute().name]
+    words += [] if quantize is None else ["--quantize", quantize]
+    words += [] if width is None else ["--truncate-dim", str(width)]
+    words += [] if title is None else ["--title", title]
+    return shlex.join(["consilience", "export", *words])

@@ -277,9 +277,74 @@ def test_recipe_reads_results_and_names_no_folders(student, results, tmp_path):
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "consilience export student --out exported --format onnx" in card
     assert "0.5000 [0.400, 0.600]" in card
-    source.write_text("[1]", encoding="utf-8")
-    with pytest.raises(InputError, match="evaluate --json expected"):
+    assert "--results results.json" in card
+    assert "This model is one training seed." in card
+
+
+def test_the_card_s_command_has_every_option_that_its_content_depends_on(student, results, rotation, tmp_path):
+    out = tmp_path / "exported"
+    options = {"results": results, "rotation": rotation.path, "title": "A title", "quantize": "int8"}
+    export(student.name, out=out, formats=("onnx",), **options)
+    said = (out / "README.md").read_text(encoding="utf-8").split("## Made with")[1]
+    assert (
+        "\nconsilience export student --out exported --format onnx --results results.json --rotation r "
+        "--quantize int8 --title 'A title'\n"
+    ) in said
+
+
+MODEL = {"model": "m", "tasks": {"t": {"score": 0.5, "low": 0.4, "high": 0.6}}, "mean": 0.5, "geometry": {}}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[1]", "it holds list"),
+        ("null", "it holds null"),
+        ({}, "models: field required"),
+        ({"models": []}, "models: list should have at least 1 item"),
+        ({"models": {}}, "models: input should be a valid list"),
+        ({"models": [1]}, r"models\.0: "),
+        ({"models": [None]}, r"models\.0: "),
+        ({"models": [{}]}, r"models\.0\.model: field required; .*and 1 more"),
+        *(
+            ({"models": [{k: v for k, v in MODEL.items() if k != name}]}, rf"models\.0\.{name}: field required")
+            for name in MODEL
+        ),
+        ({"models": [{**MODEL, "tasks": {"t": {"score": "0.5"}}}]}, r"tasks\.t\.score: input should be a valid number"),
+        ({"models": [{**MODEL, "tasks": {"t": {"score": 0.5, "low": 0.4}}}]}, "low and high need each other"),
+        ({"models": [{**MODEL, "tasks": {"t": 0.5}}]}, r"tasks\.t: "),
+        ({"models": [{**MODEL, "mean": None}]}, r"mean: input should be a valid number"),
+        ({"models": [{**MODEL, "mean_low": 0.1}]}, "mean_low and mean_high need each other"),
+        ({"models": [{**MODEL, "geometry": {"self_cosine": "x"}}]}, "self_cosine: input should be a valid number"),
+        ({"models": [{**MODEL, "identity": None}]}, r"identity: "),
+        ({"models": [{**MODEL, "mean": float("nan")}]}, "mean: input should be a finite number"),
+        ({"models": [MODEL], "other": float("nan")}, "it isn't JSON"),
+    ],
+)
+def test_results_that_evaluate_did_not_print_are_refused(student, content, says, tmp_path):
+    source = tmp_path / "results.json"
+    source.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    with pytest.raises(InputError, match=says) as caught:
         export(student.name, out=tmp_path / "z", results=source)
+    assert str(caught.value).startswith(f"{source}: the object of consilience evaluate --json expected, but ")
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    if isinstance(content, dict):
+        with pytest.raises(InputError, match=says):
+            export(student.name, out=tmp_path / "z", results=content)
+
+
+def test_refused_results_are_one_line_and_exit_code_two(student, tmp_path):
+    source = tmp_path / "results.json"
+    source.write_text('{"models": [{}]}', encoding="utf-8")
+    words = ["export", student.name, "--out", str(tmp_path / "z"), "--results", str(source)]
+    done = subprocess.run(
+        [sys.executable, "-m", "consilience", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    assert "consilience evaluate STUDENT --json" in done.stderr.splitlines()[-1]
+    with pytest.raises(InputError, match="Fix --results"):
+        export(student.name, out=tmp_path / "z", results=tmp_path)
 
 
 def test_teachers_of_a_committee_are_its_members():
