@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+from consilience.core.errors import ConsilienceError
+from consilience.core.files import read_json, storage_errors, write_json
+from consilience.core.hashing import file_sha256
+
+_CHECKSUMS = "files.json"
+_STALE_SECONDS = 86_400
 
 
 def cache_folder() -> Path:
@@ -17,3 +28,60 @@ def cache_folder() -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", str(Path.home() / "AppData" / "Local"))) / "consilience" / "Cache"
     return Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "consilience"
+
+
+def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache, made if it isn't there or isn't whole.
+
+    It's built under a temporary name, its files' checksums are stored with it, and it's renamed when complete; a killed
+    run leaves no half folder under the name, and two processes can't disturb each other. Each call verifies the
+    checksums, so a damaged folder is made again.
+
+    Args:
+        name: the folder's, with whatever its content depends on.
+        build: writes the files into the empty folder that it's given.
+
+    Raises:
+        StorageError: the cache folder can't be written.
+    """
+    final = cache_folder() / name
+    if _is_whole(final):
+        return final
+    with storage_errors(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(final)
+        work = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=final.parent))
+    try:
+        build(work)
+        with storage_errors(final):
+            write_json(work / _CHECKSUMS, {path.name: file_sha256(path) for path in sorted(work.iterdir())})
+            if final.is_dir() and not _is_whole(final):
+                shutil.rmtree(final)
+            try:
+                work.rename(final)
+            except OSError:
+                if not _is_whole(final):  # otherwise another process was first; both hold the same bytes
+                    raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return final
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether a cached folder holds exactly the bytes that were written."""
+    if not (folder / _CHECKSUMS).is_file():
+        return False
+    try:
+        wanted = read_json(folder / _CHECKSUMS)
+        return {path.name for path in folder.iterdir()} == {*wanted, _CHECKSUMS} and all(
+            file_sha256(folder / file) == digest for file, digest in wanted.items()
+        )
+    except (ConsilienceError, OSError, TypeError, AttributeError):
+        return False
+
+
+def _sweep(final: Path) -> None:
+    """Remove what killed runs left of this folder; what is younger than a day may be another process's."""
+    for left in final.parent.glob(f".{final.name}-*"):
+        if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from consilience.core.cache import cache_folder
+from consilience.core.cache import cached_folder
 from consilience.core.errors import InputError
 from consilience.core.files import storage_errors, write_json
 from consilience.core.hashing import content_id, file_sha256
@@ -42,33 +41,21 @@ def unfold_onnx(graph: Path, tokenizer: Path, *, name: str, max_length: int) -> 
         "tokenizer": file_sha256(tokenizer),
         "max_length": max_length,
     }
-    final = cache_folder() / f"{name}-layers-{content_id(key)}"
-    if final.is_dir():
-        return final
-    from safetensors.torch import save_file
 
-    from consilience.students.onnx_layers import read_bert
+    def build(work: Path) -> None:
+        from safetensors.torch import save_file
 
-    settings, tensors = read_bert(graph, where=name)
-    with storage_errors(final):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=final.parent))
-    try:
-        with storage_errors(final):
+        from consilience.students.onnx_layers import read_bert
+
+        settings, tensors = read_bert(graph, where=name)
+        with storage_errors(work):
             save_file(dict(tensors), work / "model.safetensors", metadata={"format": "pt"})
             write_json(work / "config.json", settings)
             write_json(work / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
             shutil.copyfile(tokenizer, work / "tokenizer.json")
         _compare(graph, work, tokenizer, name)
-        with storage_errors(final):
-            try:
-                work.rename(final)
-            except OSError:
-                if not final.is_dir():  # otherwise another process was first; both hold the same bytes
-                    raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return final
+
+    return cached_folder(f"{name}-layers-{content_id(key)}", build)
 
 
 def _compare(graph: Path, folder: Path, tokenizer: Path, where: str) -> None:

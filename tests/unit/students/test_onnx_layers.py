@@ -34,9 +34,20 @@ def test_all_layers_and_no_head_are_the_graph_itself(tmp_path, monkeypatch):
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
     (folder,) = tmp_path.iterdir()  # nothing half-written is left beside it
     written = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    weights = folder / "model.safetensors"
     pruned, _, _ = warm_start(NAME, layers=(0, 2), head="none")
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == written
     assert len(pruned.backbone.encoder.layer) == 2
+
+    # A damaged or half-written cache is made again, never trusted.
+    good = weights.read_bytes()
+    weights.write_bytes(good[:-4000] + bytes(4000))
+    warm_start(NAME, head="none")
+    assert weights.read_bytes() == good
+    weights.unlink()
+    warm_start(NAME, head="none")
+    assert weights.read_bytes() == good
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
 @pytest.mark.weights
