@@ -339,7 +339,8 @@ def _law_faults(parts: Json) -> list[str]:
         if backend in EXISTING:
             return [f"law.into: {law['into']} is embeddings that exist, which can't embed fresh texts; name a model"]
         return []
-    if ":" in law["into"] or Path(law["into"]).exists():
+    # What is beside the study is absolute by now; the current folder's files are never meant.
+    if ":" in law["into"] or (Path(law["into"]).is_absolute() and Path(law["into"]).exists()):
         return []
     names = [teacher["name"] for teacher in parts["teachers"]]
     return _choice("law.into", law["into"], names, noun="teacher") if names else [f"law.into: no model {law['into']!r}"]
