@@ -7,8 +7,8 @@ import pytest
 from consilience.core.errors import InputError, RecipeError, ResumeError
 from consilience.recipes.study import study
 from consilience.recipes.study_cells import Cell, grid_cells
-from consilience.recipes.study_starts import options_content
 from consilience.recipes.study_file import load_study
+from consilience.recipes.study_starts import options_content
 
 ROOT = Path(__file__).parents[3]
 GOOD = """
