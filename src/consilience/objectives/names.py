@@ -22,11 +22,13 @@ class TermEntry:
         source: paper or document.
         frame: "anchored" compares student rows with target rows; "relational" compares the student's similarities
             with the target's and is blind to rotations of the student; "student only" never reads the target.
+        least_rows: fewer rows have no such value.
     """
 
     formula: str
     source: str
     frame: Frame
+    least_rows: int = 2
 
 
 TERM_ENTRIES: dict[str, TermEntry] = {
@@ -51,6 +53,7 @@ TERM_ENTRIES: dict[str, TermEntry] = {
         "the target is the CV of isotropic rows, 0.386",
         "design, section 5; FT4 document, part IV",
         "student only",
+        least_rows=5,
     ),
     "element-mse": TermEntry("mean over i and d of (s - t)²: mimicry / d", "FT4 document, part IV", "anchored"),
     "procrustes": TermEntry(
@@ -72,6 +75,7 @@ TERM_ENTRIES: dict[str, TermEntry] = {
         "Huber distance of the cosines of the angles in triples of rows; 64 rows, evenly spaced in the batch",
         "Park et al. 2019, arXiv:1904.05068",
         "relational",
+        least_rows=3,
     ),
     "cka": TermEntry(
         "1 - ‖S'T‖² / (‖S'S‖ ‖T'T‖), S and T centred", "Kornblith et al. 2019, arXiv:1905.00414", "relational"
@@ -119,6 +123,11 @@ class Composition:
     def relational(self) -> bool:
         """Whether no term compares student rows with target rows: the student's orientation is nobody's."""
         return all(TERM_ENTRIES[name].frame != "anchored" for name in self.weights)
+
+    @property
+    def least_rows(self) -> int:
+        """Rows that every batch must have for all its terms to be defined."""
+        return max(TERM_ENTRIES[name].least_rows for name in self.weights)
 
     @property
     def needs_dimensions(self) -> bool:

@@ -142,7 +142,7 @@ def distill(
     from consilience.students.text import load_student
     from consilience.students.tokenizer import pad_id, tokenizer_hash
     from consilience.training.checkpoint import has_checkpoint
-    from consilience.training.loop import train
+    from consilience.training.loop import require_trainable, train
     from consilience.training.nested import check_widths
     from consilience.training.optimizers import require_sparse_fit
     from consilience.training.processes import join_processes
@@ -192,6 +192,9 @@ def distill(
     words = start.tokenizer
     sha256 = tokenizer_hash(words)
     processes = join_processes()
+    require_trainable(settings, rows=identity.rows, processes=processes.num_processes)
+    if start.fits_head:
+        _require_head_rows(start, identity.rows, seed=seed)
     plan = {
         "kind": "student",
         "preset": start.name,
@@ -240,6 +243,18 @@ def _length(start: InitialStudent, max_length: int | None) -> int:
             f"distill: expected --max-length between 3 and the student's {longest} positions, got {length}"
         )
     return length
+
+
+def _require_head_rows(start: InitialStudent, rows: int, *, seed: int) -> None:
+    """Refuse, before anything is written, a corpus that a new linear head can't be fitted to."""
+    from consilience.training.gauges import split_held_out
+
+    training, hidden = len(split_held_out(rows, seed=seed)[0]), int(start.config["hidden"])
+    if training < hidden:
+        raise InputError(
+            f"distill: a linear head on {hidden} dimensions is fitted to at least as many texts, the corpus has "
+            f"{training} to train on. Give more texts, or --head mlp"
+        )
 
 
 def _fit_head(

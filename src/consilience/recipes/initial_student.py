@@ -181,7 +181,15 @@ def _is_student(source: str | Path) -> bool:
     """Return whether a start is a folder of ours with a student in it; an exported folder is a foreign model."""
     from consilience.core.artefacts import MANIFEST
 
-    return (Path(source) / MANIFEST).is_file() and not (Path(source) / "modules.json").is_file()
+    folder = _folder(source)
+    return (folder / MANIFEST).is_file() and not (folder / "modules.json").is_file()
+
+
+def _folder(source: str | Path) -> Path:
+    """Return the folder that a start names, as a path or as st:FOLDER; what isn't one stays as it is."""
+    text = str(source)
+    kind, _, place = text.partition(":")
+    return Path(place) if kind in ("st", "hf") and not Path(text).is_dir() else Path(text)
 
 
 def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
@@ -189,8 +197,12 @@ def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
     given = [name for name, value in unfit.items() if value is not None]
     if given:
         raise InputError(f"distill: a static student has no {' and '.join(given)}. Leave it out")
+    if options.init is not None and options.tokenizer is not None:
+        raise InputError("distill: --tokenizer and --init exclude each other: the start brings its own. Leave one out")
+    from consilience.core.artefacts import read_manifest
     from consilience.students.static import StaticStudent, build_static, load_table, plain_tokenizer
 
+    length = 512  # assumed: a table has no limit of its own
     if options.init is None:
         words = plain_tokenizer(read_tokenizer(options.tokenizer or DEFAULT_TOKENIZER, texts, options.vocab_size))
         module, origin = build_static(words.get_vocab_size(), options.dimensions, seed=options.seed), {}
@@ -203,8 +215,9 @@ def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
             )
         module = StaticStudent(table)
         origin = {"init": weights_id(module)}
+        length = int(read_manifest(Path(options.init), "student")["max_length"])
     config = {"architecture": STATIC, "vocab_size": words.get_vocab_size(), "dimensions": options.dimensions}
-    return InitialStudent(module, words, STATIC, config, 256, 512, None, origin, _taught_by(init=options.init))
+    return InitialStudent(module, words, STATIC, config, 256, length, None, origin, _taught_by(init=options.init))
 
 
 def _taught_by(**sources: str | Path | None) -> dict[str, Any]:
@@ -214,20 +227,37 @@ def _taught_by(**sources: str | Path | None) -> dict[str, Any]:
 
 def _identity(source: str | Path) -> dict[str, Any]:
     """Return a foreign model's backend and name, or of a student of ours its id and its own teachers."""
-    from consilience.core.artefacts import read_manifest
+    from consilience.core.artefacts import MANIFEST, read_manifest
     from consilience.recipes.warm_start import locate_start
     from consilience.teachers.packaged import find_packaged
     from consilience.teachers.spec import parse_teacher_spec
 
+    folder = _folder(source)
     if _is_student(source):
-        manifest = read_manifest(Path(source), "student")
+        manifest = read_manifest(folder, "student")
         return {"student": manifest["id"], "target": manifest["target"], "start": manifest.get("start", {})}
-    if Path(source).is_dir():
-        return {"backend": "st", "name": Path(source).name}
+    if (folder / MANIFEST).is_file():  # an export of ours: its student's teachers taught it
+        manifest = read_manifest(folder, "export")
+        return {"student": manifest["student"], "teachers": [_named(teacher) for teacher in manifest["teachers"]]}
+    if folder.is_dir():
+        return {"backend": "st", "name": folder.name}
     spec = parse_teacher_spec(str(source) if ":" in str(source) else f"packaged:{source}")
     if spec.backend == "packaged":
         return {"backend": "packaged", "name": find_packaged(spec.name).name}
     return {"backend": spec.backend, "name": locate_start(source).name}
+
+
+def _named(teacher: str) -> dict[str, str]:
+    """Return a teacher's identity from how a card names it: backend:name, or an HTTP model's name alone.
+
+    Example:
+        >>> _named("packaged:all-MiniLM-L6-v2"), _named("text-model")
+        ({'backend': 'packaged', 'name': 'all-MiniLM-L6-v2'}, {'backend': 'http', 'name': 'text-model'})
+    """
+    backend, _, name = teacher.partition(":")
+    if not name or name.startswith("//"):
+        return {"backend": "http", "name": teacher}
+    return {"backend": backend, "name": name}
 
 
 def _set_table(module: TextStudent, words: Tokenizer, options: StartOptions) -> dict[str, Any]:

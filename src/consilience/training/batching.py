@@ -23,19 +23,25 @@ class BatchPlan:
         seed: of the shuffles.
         mega_batches: so many batches' rows are sorted by length together. More of them pad less and mix lengths less.
         multiple_of: rows of every batch divide by this (the number of processes); the few left over are skipped.
+        least_rows: a smaller batch (a very long row fills a budget alone) is joined with its neighbour in length.
     """
 
     batch_rows: int
     seed: int
     mega_batches: int = 256
     multiple_of: int = 1
+    least_rows: int = 2
 
     def __post_init__(self) -> None:
-        if self.batch_rows < 2 * self.multiple_of:
+        if self.batch_rows < self._smallest:
             raise InputError(
-                f"batches: expected at least {2 * self.multiple_of} rows, got {self.batch_rows}: a row alone has "
-                "nothing to be told apart from. Raise --batch-rows"
+                f"batches: expected at least {self._smallest} rows, got {self.batch_rows}: the objective compares the "
+                "rows of a batch with one another. Raise --batch-rows"
             )
+
+    @property
+    def _smallest(self) -> int:
+        return max(self.least_rows, 2) * self.multiple_of
 
     def epoch(self, lengths: NDArray[np.int32], rows: Rows, epoch: int) -> list[Rows]:
         """Return the batches of one epoch, in the order in which they are trained on.
@@ -61,10 +67,21 @@ class BatchPlan:
             filled = np.cumsum(lengths[ordered], dtype=np.int64)
             count = max(round(int(filled[-1]) / budget), 1)
             cuts = np.searchsorted(filled, np.arange(1, count) * (int(filled[-1]) / count), side="right")
-            batches.extend(np.split(ordered, cuts))
+            batches.extend(_join_small(np.split(ordered, cuts), self._smallest))
         whole = [batch[: len(batch) - len(batch) % self.multiple_of] for batch in batches]
         kept = [batch for batch in whole if len(batch) >= 2 * self.multiple_of]
         return [kept[i] for i in rng.permutation(len(kept))]
+
+
+def _join_small(batches: Sequence[Rows], smallest: int) -> list[Rows]:
+    """Join each batch that is too small with the one before it; rows stay in their order."""
+    joined: list[Rows] = []
+    for batch in batches:
+        if joined and (len(batch) < smallest or len(joined[-1]) < smallest):
+            joined[-1] = np.concatenate([joined[-1], batch])
+        else:
+            joined.append(batch)
+    return joined
 
 
 def padding_fraction(lengths: NDArray[np.int32], batches: Sequence[Rows]) -> float:

@@ -24,7 +24,7 @@ from consilience.objectives.composition import Objective, compose_objective
 from consilience.objectives.names import require_objective
 from consilience.students.text import encode_ids
 from consilience.training.batching import BatchPlan, Rows
-from consilience.training.checkpoint import Position, load_checkpoint, save_checkpoint
+from consilience.training.checkpoint import Position, has_checkpoint, load_checkpoint, save_checkpoint
 from consilience.training.gauges import SMALLEST_CORPUS, prefix_cosines, read_gauges, split_held_out
 from consilience.training.gradients import GradientOfBatch
 from consilience.training.journal import TrainingLog
@@ -98,11 +98,7 @@ def train(
 
     Source: design, section 5.
     """
-    if len(store) < SMALLEST_CORPUS:
-        raise InputError(
-            f"distill: expected a corpus of at least {SMALLEST_CORPUS} rows, got {len(store)}: a tenth is held out "
-            "to be measured. Give more rows"
-        )
+    require_trainable(settings, rows=len(store), processes=int(PartialState().num_processes))
     began = time.monotonic() if began is None else began
     # Dropout draws from torch's global state, which is seeded here; the caller's is as before afterwards.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -111,6 +107,20 @@ def train(
             return trainer.run(None)
         with TrainingLog(work, keep_bytes=trainer.position.log_bytes, tensorboard=tensorboard) as journal:
             return trainer.run(journal)
+
+
+def require_trainable(settings: TrainingSettings, *, rows: int, processes: int) -> None:
+    """Refuse a corpus or a batch that no training can use, before anything is written.
+
+    Raises:
+        InputError: too few rows, or batches too small for the objective and the processes.
+    """
+    if rows < SMALLEST_CORPUS:
+        raise InputError(
+            f"distill: expected a corpus of at least {SMALLEST_CORPUS} rows, got {rows}: a tenth is held out to be "
+            "measured. Give more rows"
+        )
+    _batch_plan(settings, processes=processes)
 
 
 class _Trainer:
@@ -308,9 +318,10 @@ class _Trainer:
         return loss.value
 
     def _diverged(self, what: str, step: int) -> DivergedError:
+        kept = " The last checkpoint is kept there;" if has_checkpoint(self.work) else ""
         return DivergedError(
-            f"{self.work}: {what} in step {step}, at --lr {self.settings.lr:g}. The last checkpoint is kept there; run "
-            "again with a lower --lr and --overwrite"
+            f"{self.work}: {what} in step {step}, at --lr {self.settings.lr:g}.{kept} Run again with a lower --lr and "
+            "--overwrite"
         )
 
     def _targets(self, rows: Rows) -> torch.Tensor:
@@ -361,7 +372,8 @@ def _batch_plan(settings: TrainingSettings, *, processes: int) -> BatchPlan:
     """Return how epochs are cut: gradient caching sorts the pieces of a batch by length, so its batches may mix."""
     cached = settings.cache_rows is not None and settings.cache_rows < settings.batch_rows
     mega = 1 if cached else BatchPlan.mega_batches
-    return BatchPlan(settings.batch_rows, settings.seed, mega_batches=mega, multiple_of=processes)
+    least = require_objective(settings.objective).least_rows
+    return BatchPlan(settings.batch_rows, settings.seed, mega_batches=mega, multiple_of=processes, least_rows=least)
 
 
 def _objective(settings: TrainingSettings, dimensions: int) -> nn.Module:

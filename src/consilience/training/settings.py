@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -51,6 +52,7 @@ class TrainingSettings:
     checkpoint_seconds: float = 120.0
 
     def __post_init__(self) -> None:
+        self._check_types()
         given = [name for name in ("steps", "epochs", "minutes") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(f"--{name}" for name in given) or "none"
@@ -68,6 +70,18 @@ class TrainingSettings:
             raise InputError(f"distill: expected --cache-rows of at least 1, got {self.cache_rows}. Raise it")
         if not self.checkpoint_seconds > 0:
             raise InputError(f"distill: expected --checkpoint-seconds above 0, got {self.checkpoint_seconds}. Raise it")
+
+    def _check_types(self) -> None:
+        """Refuse values of another kind, which Python callers can pass: a fraction of a step, a text, a bool."""
+        whole = ("steps", "seed", "batch_rows", "cache_rows", "gauge_readings", "log_every")
+        for name in (*whole, "epochs", "minutes", "lr", "checkpoint_seconds"):
+            value = getattr(self, name)
+            kind = numbers.Integral if name in whole else numbers.Real
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+                wanted = "a whole number" if name in whole else "a number"
+                raise InputError(f"distill: expected {name} to be {wanted}, got {value!r}. Change it")
+        if not isinstance(self.objective, str):
+            raise InputError(f"distill: expected objective to be a name or terms, got {self.objective!r}. Change it")
 
     def identity(self) -> dict[str, Any]:
         """Return the fields that the finished student depends on; options that came later only where they're set."""
