@@ -76,7 +76,9 @@ def test_a_student_continues_from_a_student(captions, bank, tmp_path):
     second = consilience.distill(captions, out=tmp_path / "b", init=tmp_path / "a", steps=1, **{**options, "lr": 1e-7})
     np.testing.assert_allclose(second.encode(captions[:20]), first.encode(captions[:20]), atol=1e-4)
     # Another start is another job, even in a folder of the same name.
-    pruned = consilience.distill(captions, out=tmp_path / "c", init=tmp_path / "a", layers=[0], steps=1, **options)
+    pruned = consilience.distill(
+        captions, out=tmp_path / "c", init=f"st:{tmp_path / 'a'}", layers=[0], steps=1, **options
+    )
     assert pruned.manifest["config"]["layers"] == 1
     assert pruned.manifest["start"]["init"]["student"] == first.manifest["id"]
     assert pruned.parameters < first.parameters
