@@ -12,6 +12,7 @@ def test_an_export_as_a_start_names_its_student_s_teachers(tmp_path):
         "schema_version": 1,
         "id": "export-1",
         "student": "student-1",
+        "files": {},
         "teachers": {"packaged:all-MiniLM-L6-v2": "Apache-2.0", "text-model": None},
     }
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
