@@ -126,7 +126,7 @@ def _evaluation(results: Json, plots: Mapping[str, str]) -> str:
     rows.append(["dimensions", *(number(model["dimensions"]) for model in models)])
     rows.append(["sentences/s", *(number(model["sentences_per_second"], 0) for model in models)])
     text = (
-        "## Capability\n\nSpearman of cosine with 95% bootstrap intervals over the pairs. One training seed: the "
+        "## Capability\n\nSpearman of cosine with 95% bootstrap intervals over the pairs. A student is one seed: the "
         "intervals don't cover how a retrained student would vary."
     )
     if models[0]["selection"]:
