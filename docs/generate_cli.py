@@ -13,9 +13,9 @@ HEADER = """# Command line
 
 *This page is written by `docs/generate_cli.py` from what `consilience COMMAND --help` declares; don't edit it.*
 
-Exit codes: 0 done, 2 bad input or refusal (one line on standard error), 130 interrupted, 143 terminated. `--json` prints exactly one
-JSON object on standard output; progress and logs go to standard error. A killed command continues when it's given
-again.
+Exit codes: 0 done, 2 bad input or refusal (one line on standard error), 130 interrupted, 143 terminated. `--json`
+prints exactly one JSON object on standard output; progress and logs go to standard error. A killed command continues
+when it's given again.
 """
 
 
