@@ -180,16 +180,10 @@ def _usual_head(source: str | Path, dimensions: int) -> HeadKind:
 def _is_student(source: str | Path) -> bool:
     """Return whether a start is a folder of ours with a student in it; an exported folder is a foreign model."""
     from consilience.core.artefacts import MANIFEST
+    from consilience.recipes.warm_start import start_folder
 
-    folder = _folder(source)
-    return (folder / MANIFEST).is_file() and not (folder / "modules.json").is_file()
-
-
-def _folder(source: str | Path) -> Path:
-    """Return the folder that a start names, as a path or as st:FOLDER; what isn't one stays as it is."""
-    text = str(source)
-    kind, _, place = text.partition(":")
-    return Path(place) if kind in ("st", "hf") and not Path(text).is_dir() else Path(text)
+    folder = start_folder(source)
+    return folder is not None and (folder / MANIFEST).is_file() and not (folder / "modules.json").is_file()
 
 
 def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
@@ -228,18 +222,18 @@ def _taught_by(**sources: str | Path | None) -> dict[str, Any]:
 def _identity(source: str | Path) -> dict[str, Any]:
     """Return a foreign model's backend and name, or of a student of ours its id and its own teachers."""
     from consilience.core.artefacts import MANIFEST, read_manifest
-    from consilience.recipes.warm_start import locate_start
+    from consilience.recipes.warm_start import locate_start, start_folder
     from consilience.teachers.packaged import find_packaged
     from consilience.teachers.spec import parse_teacher_spec
 
-    folder = _folder(source)
-    if _is_student(source):
+    folder = start_folder(source)
+    if folder is not None and _is_student(source):
         manifest = read_manifest(folder, "student")
         return {"student": manifest["id"], "target": manifest["target"], "start": manifest.get("start", {})}
-    if (folder / MANIFEST).is_file():  # an export of ours: its student's teachers taught it
+    if folder is not None and (folder / MANIFEST).is_file():  # an export of ours: its student's teachers taught it
         manifest = read_manifest(folder, "export")
         return {"student": manifest["student"], "teachers": [_named(teacher) for teacher in manifest["teachers"]]}
-    if folder.is_dir():
+    if folder is not None and folder.is_dir():
         return {"backend": "st", "name": folder.name}
     spec = parse_teacher_spec(str(source) if ":" in str(source) else f"packaged:{source}")
     if spec.backend == "packaged":

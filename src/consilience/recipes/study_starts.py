@@ -12,7 +12,7 @@ from consilience.core.errors import ConsilienceError
 Json = Mapping[str, Any]
 
 PATH_OPTIONS = ("tokenizer", "init", "token_table")  # may name a file or folder beside the study
-_FOLDER_SPECS = ("st", "hf")  # as a start these are folders on this machine
+_FOLDER_SPECS = ("st:", "hf:")  # as a start these are folders on this machine
 _SHORTEST = 3  # tokens: [CLS], a word, [SEP]
 
 
@@ -46,8 +46,10 @@ def _beside(text: str, folder: Path) -> str:
 
 def _spec_folder(text: str) -> str | None:
     """Return the folder that "st:FOLDER" or "hf:FOLDER" names, or None of anything else."""
-    backend, colon, name = text.partition(":")
-    return unquote(name) if colon and backend in _FOLDER_SPECS else None
+    from consilience.recipes.warm_start import start_folder
+
+    folder = start_folder(text) if text.startswith(_FOLDER_SPECS) else None
+    return None if folder is None else str(folder)
 
 
 def options_content(options: Json) -> dict[str, Any]:

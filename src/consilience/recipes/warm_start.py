@@ -77,8 +77,9 @@ def locate_start(source: str | Path) -> Path:
     from consilience.teachers.spec import parse_teacher_spec
 
     text = str(source)
-    if Path(text).is_dir():
-        return Path(text)
+    folder = start_folder(source)
+    if folder is not None and folder.is_dir():
+        return folder
     if ":" not in text:
         try:
             text = f"packaged:{find_packaged(text).name}"
@@ -102,12 +103,30 @@ def locate_start(source: str | Path) -> Path:
                 f"from. Choose {_possible()}"
             )
         return packaged_files(model.name)["config.json"].parent
-    if spec.backend in ("st", "hf") and Path(spec.name).is_dir():
-        return Path(spec.name)
     raise InputError(
         f"{text}: a student starts from a folder on this machine or from {_possible()}. Fetch the model first and give "
         "its folder"
     )
+
+
+def start_folder(source: str | Path) -> Path | None:
+    """Return the folder that a start names, there or not; None of specs of other kinds, and of those with options.
+
+    Args:
+        source: a path, "st:FOLDER" or "hf:FOLDER" (percent-encoded as in teacher specs), or another name.
+
+    Example:
+        >>> start_folder("st:my%20model"), start_folder("packaged:minilm")
+        (PosixPath('my model'), None)
+    """
+    from consilience.teachers.spec import parse_teacher_spec
+
+    text = str(source)
+    backend, colon, _ = text.partition(":")
+    if not colon or Path(text).exists():
+        return Path(text)
+    spec = parse_teacher_spec(text) if backend in ("st", "hf") else None
+    return None if spec is None or spec.options else Path(spec.name)
 
 
 def _possible() -> str:

@@ -8,13 +8,13 @@ TEACHERS = {"packaged:all-MiniLM-L6-v2": "Apache-2.0", "text-model": None}
 
 
 def test_an_export_as_a_start_names_its_student_s_teachers(tmp_path):
-    folder = tmp_path / "model"
+    folder = tmp_path / "my model"
     work, _ = begin_artefact(folder, {"job": 1})
     (work / "modules.json").write_text("[]")
     finish_artefact(
         folder, kind="export", manifest={"student": "student-1", "teachers": TEACHERS}, files=["modules.json"]
     )
-    for source in (folder, f"st:{folder}"):
+    for source in (folder, f"st:{tmp_path}/my%20model"):
         start = _taught_by(init=source)
         assert start["init"]["student"] == "student-1"
         assert find_teachers({"start": start}) == TEACHERS
