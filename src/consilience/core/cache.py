@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError
@@ -16,6 +16,7 @@ from consilience.core.hashing import file_sha256
 
 _CHECKSUMS = "files.json"
 _STALE_SECONDS = 86_400
+_verified: set[tuple[object, ...]] = set()  # hashed once a process unless a file changes
 
 
 def cache_folder() -> Path:
@@ -30,22 +31,23 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "consilience"
 
 
-def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
+def cached_folder(name: str, build: Callable[[Path], None], *, checksums: Mapping[str, str] | None = None) -> Path:
     """Return a folder of the cache, made if it isn't there or isn't whole.
 
-    It's built under a temporary name, its files' checksums are stored with it, and it's renamed when complete; a killed
-    run leaves no half folder under the name, and two processes can't disturb each other. Each call verifies the
-    checksums, so a damaged folder is made again.
+    It's built under a temporary name and renamed when complete; a killed run leaves no half folder under the name, and
+    two processes can't disturb each other. Checksums are verified once a process, so a damaged folder is made again.
 
     Args:
         name: the folder's, with whatever its content depends on.
         build: writes the files into the empty folder that it's given.
+        checksums: sha256 of every file, by its path in the folder, where they're pinned; else those of what was built
+            are stored with it.
 
     Raises:
         StorageError: the cache folder can't be written.
     """
     final = cache_folder() / name
-    if _is_whole(final):
+    if _is_whole(final, checksums):
         return final
     with storage_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -54,30 +56,43 @@ def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
     try:
         build(work)
         with storage_errors(final):
-            write_json(work / _CHECKSUMS, {path.name: file_sha256(path) for path in sorted(work.iterdir())})
-            if final.is_dir() and not _is_whole(final):
+            if checksums is None:
+                write_json(work / _CHECKSUMS, {path: file_sha256(work / path) for path in _files(work)})
+            if final.is_dir() and not _is_whole(final, checksums):
                 shutil.rmtree(final)
             try:
                 work.rename(final)
             except OSError:
-                if not _is_whole(final):  # otherwise another process was first; both hold the same bytes
+                if not _is_whole(final, checksums):  # otherwise another process was first; both hold the same bytes
                     raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return final
 
 
-def _is_whole(folder: Path) -> bool:
+def _files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def _is_whole(folder: Path, checksums: Mapping[str, str] | None) -> bool:
     """Return whether a cached folder holds exactly the bytes that were written."""
-    if not (folder / _CHECKSUMS).is_file():
+    if not folder.is_dir():
         return False
     try:
-        wanted = read_json(folder / _CHECKSUMS)
-        return {path.name for path in folder.iterdir()} == {*wanted, _CHECKSUMS} and all(
-            file_sha256(folder / file) == digest for file, digest in wanted.items()
+        states = ((path, (folder / path).stat()) for path in _files(folder))
+        key = (str(folder), tuple((path, state.st_size, state.st_mtime_ns) for path, state in states))
+        if key in _verified:
+            return True
+        wanted = read_json(folder / _CHECKSUMS) if checksums is None else checksums
+        own = {_CHECKSUMS} if checksums is None else set()
+        whole = set(_files(folder)) == {*wanted, *own} and all(
+            file_sha256(folder / path) == digest for path, digest in wanted.items()
         )
-    except (ConsilienceError, OSError, TypeError, AttributeError):
+    except (ConsilienceError, OSError, TypeError):
         return False
+    if whole:
+        _verified.add(key)
+    return whole
 
 
 def _sweep(final: Path) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from consilience.core.cache import cache_folder
+from consilience.core.cache import cached_folder
 from consilience.core.errors import TeacherError
 from consilience.core.files import storage_errors
 from consilience.core.hashing import content_id
@@ -24,8 +22,7 @@ _MOST_BYTES = 8 << 30
 def extract_joined(parts: Sequence[Path], name: str, wanted: Mapping[str, str]) -> Path:
     """Unpack the wanted members of a zip that was cut into parts, once.
 
-    Members are written under a temporary folder and checked; it is renamed when complete, so a killed run leaves no
-    half model and two processes can't disturb each other.
+    Members are checked as they're written, and again by each process that uses them; a damaged copy is unpacked again.
 
     Args:
         parts: the pieces in order.
@@ -40,24 +37,13 @@ def extract_joined(parts: Sequence[Path], name: str, wanted: Mapping[str, str]) 
         zipfile.BadZipFile: the pieces don't form a zip.
         StorageError: the cache folder can't be written.
     """
-    final = cache_folder() / f"{name}-{content_id(dict(wanted))}"
-    if final.is_dir():
-        return final
-    with storage_errors(final):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=final.parent))
-    try:
-        with storage_errors(final), zipfile.ZipFile(_Joined(parts)) as archive:
+
+    def build(work: Path) -> None:
+        with storage_errors(work), zipfile.ZipFile(_Joined(parts)) as archive:
             for member, digest in wanted.items():
                 _extract(archive, member, digest, work, name)
-            try:
-                work.rename(final)
-            except OSError:
-                if not final.is_dir():  # otherwise another process was first; both hold the same checked bytes
-                    raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return final
+
+    return cached_folder(f"{name}-{content_id(dict(wanted))}", build, checksums=wanted)
 
 
 def _extract(archive: zipfile.ZipFile, member: str, digest: str, work: Path, name: str) -> None:

@@ -318,9 +318,9 @@ class _Trainer:
         return loss.value
 
     def _diverged(self, what: str, step: int) -> DivergedError:
-        kept = " The last checkpoint is kept there;" if has_checkpoint(self.work) else ""
+        kept = "; the last checkpoint is kept there" if has_checkpoint(self.work) else ""
         return DivergedError(
-            f"{self.work}: {what} in step {step}, at --lr {self.settings.lr:g}.{kept} Run again with a lower --lr and "
+            f"{self.work}: {what} in step {step}, at --lr {self.settings.lr:g}{kept}. Run again with a lower --lr and "
             "--overwrite"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import numbers
+import operator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -72,14 +72,22 @@ class TrainingSettings:
             raise InputError(f"distill: expected --checkpoint-seconds above 0, got {self.checkpoint_seconds}. Raise it")
 
     def _check_types(self) -> None:
-        """Refuse values of another kind, which Python callers can pass: a fraction of a step, a text, a bool."""
+        """Refuse values of another kind, which Python callers can pass; NumPy's numbers become Python's, for JSON."""
         whole = ("steps", "seed", "batch_rows", "cache_rows", "gauge_readings", "log_every")
         for name in (*whole, "epochs", "minutes", "lr", "checkpoint_seconds"):
             value = getattr(self, name)
-            kind = numbers.Integral if name in whole else numbers.Real
-            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            if value is None or (type(value) is int or (type(value) is float and name not in whole)):
+                continue
+            try:
+                plain = (
+                    None if isinstance(value, bool | str) else operator.index(value) if name in whole else float(value)
+                )
+            except (TypeError, ValueError):
+                plain = None
+            if plain is None:
                 wanted = "a whole number" if name in whole else "a number"
                 raise InputError(f"distill: expected {name} to be {wanted}, got {value!r}. Change it")
+            object.__setattr__(self, name, plain)
         if not isinstance(self.objective, str):
             raise InputError(f"distill: expected objective to be a name or terms, got {self.objective!r}. Change it")
 

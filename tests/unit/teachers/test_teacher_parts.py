@@ -189,6 +189,9 @@ def test_pieces_are_joined_and_only_wanted_members_written(pieces, tmp_path):
     assert [p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()] == ["m/a.txt"]
     assert (folder / "m/a.txt").read_text() == "alpha" * 1000
     assert extract_joined([], "m", {"m/a.txt": sha("alpha" * 1000)}) == folder  # from the cache
+    (folder / "m/a.txt").write_text("damaged")
+    assert extract_joined(pieces, "m", {"m/a.txt": sha("alpha" * 1000)}) == folder  # unpacked again
+    assert (folder / "m/a.txt").read_text() == "alpha" * 1000
 
 
 @pytest.mark.parametrize(

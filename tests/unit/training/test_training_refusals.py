@@ -1,5 +1,7 @@
 """What a training refuses before anything is written, and batches that no long row falls out of."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -29,7 +31,8 @@ def test_values_of_another_kind_are_refused(given, message):
 
 
 def test_numpy_s_numbers_are_numbers():
-    assert TrainingSettings(steps=np.int64(3), lr=np.float32(1e-3)).steps == 3
+    settings = TrainingSettings(steps=np.int64(3), lr=np.float32(0.5))
+    assert json.dumps(settings.identity()) == json.dumps(TrainingSettings(steps=3, lr=0.5).identity())
 
 
 def test_batches_too_small_for_the_objective_are_refused_at_once():
