@@ -1,6 +1,10 @@
 """What several end-to-end tests need: one thread, tiny students and targets, a real PostgreSQL."""
 
 import importlib.util
+import os
+import signal
+import subprocess
+import time
 import zlib
 
 import numpy as np
@@ -47,6 +51,26 @@ def word_sum_bank():
         return writer.finish().path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def kill_at_checkpoint():
+    """Starts a command in a process of its own and kills it once its working folder has a checkpoint."""
+
+    def kill(arguments, out):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        process = subprocess.Popen(arguments, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+        checkpoints = out.with_name(out.name + ".partial") / "checkpoints"
+        while process.poll() is None and not list(checkpoints.glob("step-*")):
+            time.sleep(0.01)
+        running = process.poll() is None
+        if running:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert running, "it finished, or failed, before it could be killed"
+        assert not out.exists()
+
+    return kill
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -184,20 +182,11 @@ adapt_fit(sys.argv[1], pairs=sys.argv[2], name="equiv", out=sys.argv[3], steps=6
 """
 
 
-def test_killed_and_continued_it_has_the_same_bytes(place, tmp_path):
+def test_killed_and_continued_it_has_the_same_bytes(place, tmp_path, kill_at_checkpoint):
     arguments = [sys.executable, "-c", KILLED, str(place / "student"), str(place / "equiv.jsonl")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     subprocess.run([*arguments, str(tmp_path / "plain")], env=environment, check=True, stderr=subprocess.DEVNULL)
-    process = subprocess.Popen(
-        [*arguments, str(tmp_path / "killed")], env=environment, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    while process.poll() is None and not list(tmp_path.glob("killed.partial/checkpoints/step-*")):
-        time.sleep(0.01)
-    running = process.poll() is None
-    if running:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert running, "it finished before it could be killed"
+    kill_at_checkpoint([*arguments, str(tmp_path / "killed")], tmp_path / "killed")
     subprocess.run([*arguments, str(tmp_path / "killed")], env=environment, check=True, stderr=subprocess.DEVNULL)
     files = sorted(path.name for path in (tmp_path / "plain").iterdir())
     assert files == ["adapters.safetensors", "log.jsonl", "manifest.json", "report.json", "timing.json"]

@@ -1,11 +1,7 @@
 """adapt align and adapt lora, killed with SIGKILL midway: continued, they end with an uninterrupted run's bytes."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
@@ -41,20 +37,8 @@ def place(tmp_path_factory, make_student):
     return folder
 
 
-def kill_midway(verb, words, options, out):
-    """Start a command in a process of its own and kill it once it has a checkpoint."""
-    arguments = [sys.executable, "-c", KILLED, verb, json.dumps([words, {**options, "out": str(out)}])]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    process = subprocess.Popen(arguments, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
-    checkpoints = out.with_name(out.name + ".partial") / "checkpoints"
-    while process.poll() is None and not list(checkpoints.glob("step-*")):
-        time.sleep(0.01)
-    running = process.poll() is None
-    if running:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert running, "it finished, or failed, before it could be killed"
-    assert not out.exists()
+def command(verb, words, options, out):
+    return [sys.executable, "-c", KILLED, verb, json.dumps([words, {**options, "out": str(out)}])]
 
 
 def assert_same_bytes(one, other, expected):
@@ -64,10 +48,11 @@ def assert_same_bytes(one, other, expected):
             assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-def test_align_killed_and_continued_has_the_same_bytes(place, tmp_path, capfd):
+def test_align_killed_and_continued_has_the_same_bytes(place, tmp_path, capfd, kill_at_checkpoint):
     pairs = {name: str(place / f"{name}.jsonl") for name in ("equiv", "para")}
     words, options = [str(place / "student"), [str(place / name) for name in pairs]], {**OPTIONS, "steps": 90}
-    kill_midway("align", words, {**options, "pairs": pairs}, tmp_path / "killed")
+    killed = tmp_path / "killed"
+    kill_at_checkpoint(command("align", words, {**options, "pairs": pairs}, killed), killed)
     other = {**pairs, "para": pairs["equiv"]}
     with pytest.raises(ResumeError, match="an interrupted run of another job"):
         adapt_align(*words, pairs=other, out=tmp_path / "killed", **options)
@@ -80,11 +65,12 @@ def test_align_killed_and_continued_has_the_same_bytes(place, tmp_path, capfd):
         adapt_align(*words, pairs=other, out=tmp_path / "plain", **options)
 
 
-def test_lora_killed_and_continued_has_the_same_bytes(place, tmp_path, capfd):
+def test_lora_killed_and_continued_has_the_same_bytes(place, tmp_path, capfd, kill_at_checkpoint):
     pytest.importorskip("peft")
     words, options = [str(place / "student")], {**OPTIONS, "steps": 90, "name": "equiv"}
     pairs, other = str(place / "equiv.jsonl"), str(place / "para.jsonl")
-    kill_midway("lora", words, {**options, "pairs": pairs}, tmp_path / "killed")
+    killed = tmp_path / "killed"
+    kill_at_checkpoint(command("lora", words, {**options, "pairs": pairs}, killed), killed)
     with pytest.raises(ResumeError, match="an interrupted run of another job"):
         adapt_lora(*words, pairs=other, out=tmp_path / "killed", **options)
     adapt_lora(*words, pairs=pairs, out=tmp_path / "killed", **options)
