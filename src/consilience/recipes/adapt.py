@@ -345,7 +345,7 @@ def training_report(
 
     readings = {"before": summary.first, "after": summary.last}
     return {
-        "training": settings.identity(),
+        "training": {**settings.identity(), "precision": summary.precision},
         "pairs": {name: {**corpus.to_json(), **corpus.report.to_json()} for name, corpus in corpora.items()},
         "gauges": readings,
         "retrieval": {name: judge_retrieval(name, report, readings) for name, report in queries.items()},

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -29,9 +29,12 @@ from consilience.training.loop import DivergedError
 from consilience.training.optimizers import Optimizers
 from consilience.training.pair_model import PairModel
 from consilience.training.pair_tokens import PairBatches, PairTokens
+from consilience.training.precision import choose_precision
 from consilience.training.schedule import learning_rate
+from consilience.training.settings import Precision
 
 _SMALLEST_SAMPLE = 10  # rows for a geometry gauge
+_STEPS_WORTH_MEASURING = 100  # the measurement itself takes the time of ten
 Gauges = dict[str, float]
 
 
@@ -47,6 +50,8 @@ class PairSettings:
         seed: of batches and held-out pairs.
         gauge_readings: how often the gauges are read, besides before the first step.
         log_every: steps between lines of the log.
+        precision: of the trained passes: "fp32", "bf16" (autocast), or "auto": the faster one, measured once a machine
+            and kept, where the steps are enough to pay for measuring. The gauges are read in fp32.
         checkpoint_seconds: wall-clock time between checkpoints; not part of the result.
     """
 
@@ -57,6 +62,7 @@ class PairSettings:
     seed: int = 0
     gauge_readings: int = 5
     log_every: int = 10
+    precision: Precision = "auto"
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
@@ -67,6 +73,11 @@ class PairSettings:
             )
         if not (0 < self.lr < math.inf and 0 < self.temperature < math.inf):
             raise InputError(f"adapt: expected --lr and a temperature above 0, got {self.lr} and {self.temperature}")
+        if self.precision not in get_args(Precision):
+            raise InputError(
+                f"adapt: expected the precision {', '.join(get_args(Precision))}, got {self.precision!r}. Give one of "
+                "these"
+            )
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the result, as JSON."""
@@ -82,6 +93,7 @@ class PairSummary:
         first: gauges before the first step.
         last: gauges after the last.
         events: what the safeguards did, one entry an event.
+        precision: what was trained in, "fp32" or "bf16".
         seconds: of this attempt's steps.
         steps_here: steps of this attempt.
     """
@@ -90,6 +102,7 @@ class PairSummary:
     first: Gauges
     last: Gauges
     events: list[dict[str, Any]]
+    precision: str
     seconds: float
     steps_here: int
 
@@ -159,7 +172,7 @@ def train_on_pairs(
 
     Raises:
         DivergedError: the loss isn't finite; the last checkpoint is kept.
-        InputError: a batch of one class, or of one view.
+        InputError: a batch of one class, or of one view, or an unknown precision.
         StorageError: the disk is full; the last checkpoint is kept.
 
     Source: design, section 7 ("pure Adam, weight decay 0, trunk frozen").
@@ -169,6 +182,7 @@ def train_on_pairs(
     position = load_checkpoint(work, optimizers) or Position(total=settings.steps)
     if position.step:
         log(f"{label}: continuing at step {position.step} of {settings.steps}")
+    precision = _choose_precision(model, batches, parameters, settings, work, label)
     every = max(math.ceil(settings.steps / settings.gauge_readings), 1)
     warmup = settings.steps // 20
     began, saved, before = time.monotonic(), time.monotonic(), position.step
@@ -189,7 +203,7 @@ def train_on_pairs(
             step = position.step
             domain, rows = batches.at(step)
             optimizers.set_lr(learning_rate(step, total=settings.steps, peak=settings.lr, warmup=warmup))
-            loss = _step(model, domain, rows, optimizers, settings, where=f"{work}: step {step}")
+            loss = _step(model, domain, rows, optimizers, settings, precision, where=f"{work}: step {step}")
             position = replace(position, step=step + 1, rows=position.rows + len(rows))
             if step % settings.log_every == 0:
                 journal.write({"step": step, "domain": domain.name, "loss": loss})
@@ -203,7 +217,36 @@ def train_on_pairs(
                 saved = time.monotonic()
             bar.advance(1, note=f"loss {loss:.3f}")
     first, last, events = _from_log(work)
-    return PairSummary(position, first, last, events, time.monotonic() - began, position.step - before)
+    return PairSummary(position, first, last, events, precision, time.monotonic() - began, position.step - before)
+
+
+def _choose_precision(
+    model: PairModel,
+    batches: PairBatches,
+    parameters: Mapping[str, nn.Parameter],
+    settings: PairSettings,
+    work: Path,
+    label: str,
+) -> str:
+    """Return what to train in; measured on the first batches of all domains, without effect on the parameters."""
+    if settings.precision == "auto" and settings.steps < _STEPS_WORTH_MEASURING:
+        return "fp32"
+    device = next(model.backbone.parameters()).device
+    drawn = [batches.at(step) for step in range(len(batches.domains))]
+
+    def probe() -> None:
+        for domain, rows in drawn:
+            _loss(model, domain, rows, settings).backward()
+        for parameter in parameters.values():
+            parameter.grad = None
+
+    shape = {
+        "trunk": sorted({tuple(parameter.shape) for parameter in model.backbone.parameters()}),
+        "blocks": len(model.blocks),
+        "trained": sorted({tuple(parameter.shape) for parameter in parameters.values()}),
+        "tokens": [sum(len(side[row]) for row in rows for side in (d.left, d.right)) for d, rows in drawn],
+    }
+    return choose_precision(settings.precision, work, device, shape, probe, label=label)
 
 
 def _step(
@@ -212,15 +255,13 @@ def _step(
     rows: NDArray[np.int64],
     optimizers: Optimizers,
     settings: PairSettings,
+    precision: str,
     *,
     where: str,
 ) -> float:
-    one, other = ([side[row] for row in rows] for side in (domain.left, domain.right))
-    require_two_inputs(one, other, where=where)
-    both = model.embed(one + other)
-    left, right = both[: len(rows)], both[len(rows) :]
-    require_two_views(left, right, where=where)
-    loss = pair_infonce(left, right, domain.groups[rows], temperature=settings.temperature)
+    device = next(model.backbone.parameters()).device
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        loss = _loss(model, domain, rows, settings, where=where)
     value = float(loss.detach())
     if not math.isfinite(value):
         raise DivergedError(
@@ -231,6 +272,19 @@ def _step(
     optimizers.step()
     optimizers.zero_grad()
     return value
+
+
+def _loss(
+    model: PairModel, domain: PairTokens, rows: NDArray[np.int64], settings: PairSettings, *, where: str = "adapt"
+) -> torch.Tensor:
+    one, other = ([side[row] for row in rows] for side in (domain.left, domain.right))
+    require_two_inputs(one, other, where=where)
+    both = model.embed(one + other)
+    left, right = both[: len(rows)], both[len(rows) :]
+    require_two_views(left, right, where=where)
+    # Half precision lacks the digits that cosines near 1 need, and this is one small product a batch.
+    with torch.autocast(both.device.type, enabled=False):
+        return pair_infonce(left, right, domain.groups[rows], temperature=settings.temperature)
 
 
 def read_pairs(model: PairModel, domain: PairTokens, seed: int) -> Gauges:

@@ -19,9 +19,11 @@ from consilience.core.errors import InputError
 from consilience.core.files import read_json
 from consilience.students.text import StudentEncoder, load_student, pad_rows
 from consilience.students.tokenizer import pad_id
+from consilience.training.attention import training_attention
 
 Ids = NDArray[np.int64]
-CHUNK_TOKENS = 2_048  # assumed: rows are sorted by length and cut here, so that little is padded
+CHUNK_TOKENS = 2_048  # assumed: what a forward pass holds at most, unless one row is longer
+_PASS_TOKENS = 192  # measured: what starting one more pass costs, in tokens that could be padded instead
 
 
 class PairModel:
@@ -76,17 +78,15 @@ class PairModel:
         Args:
             ids: one array a row.
         """
-        order = np.argsort([-len(row) for row in ids], kind="stable")
+        lengths = np.array([len(row) for row in ids], dtype=np.int64)
+        order = np.argsort(-lengths, kind="stable")
         parts: list[torch.Tensor] = []
         device = next(self.backbone.parameters()).device
-        start = 0
-        while start < len(order):
-            count = max(CHUNK_TOKENS // max(len(ids[order[start]]), 1), 1)
-            chunk = [ids[row] for row in order[start : start + count]]
-            tokens, mask = pad_rows(chunk, self.pad)
+        for start, stop in cut_by_length(lengths[order]):
+            tokens, mask = pad_rows([ids[row] for row in order[start:stop]], self.pad)
             mask = torch.ones_like(tokens) if mask is None else mask
-            parts.append(self._forward(tokens.to(device), mask.to(device)))
-            start += count
+            with training_attention(tokens.shape[1], device):
+                parts.append(self._forward(tokens.to(device), mask.to(device)))
         back = torch.from_numpy(np.argsort(order, kind="stable")).to(device)
         return torch.cat(parts)[back]
 
@@ -95,13 +95,43 @@ class PairModel:
             embedding: torch.Tensor = self.module(ids, mask).embedding
             return embedding
         output = self.module({"input_ids": ids, "attention_mask": mask})
-        return functional.normalize(output["sentence_embedding"], dim=-1)
+        pooled: torch.Tensor = output["sentence_embedding"]
+        return functional.normalize(pooled.to(torch.promote_types(pooled.dtype, torch.float32)), dim=-1)
 
     @torch.no_grad()
     def encode_ids(self, ids: Sequence[Ids]) -> NDArray[np.float32]:
         """Return pooled outputs as an array, without gradients."""
         parts = [self.embed(ids[start : start + 512]).cpu().numpy() for start in range(0, len(ids), 512)]
         return np.concatenate(parts).astype(np.float32, copy=False)
+
+
+def cut_by_length(lengths: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Cut rows into passes with the least padding, weighed against the cost of a pass.
+
+    Args:
+        lengths: tokens a row, falling.
+
+    Returns:
+        (start, stop) of each pass, in order.
+
+    Example:
+        >>> cut_by_length(np.array([300, 299, 20, 20, 19]))
+        [(0, 2), (2, 5)]
+    """
+    n = len(lengths)
+    least = np.zeros(n + 1)  # cost of the rows from here on
+    stops = np.zeros(n + 1, dtype=np.int64)
+    for start in range(n - 1, -1, -1):
+        width = max(int(lengths[start]), 1)
+        rows = min(max(CHUNK_TOKENS // width, 1), n - start)
+        costs = least[start + 1 : start + 1 + rows] + width * np.arange(1, rows + 1) + _PASS_TOKENS
+        best = int(costs.argmin())
+        least[start], stops[start] = costs[best], start + 1 + best
+    cuts, start = [], 0
+    while start < n:
+        cuts.append((start, int(stops[start])))
+        start = cuts[-1][1]
+    return cuts
 
 
 class PlainEncoder:

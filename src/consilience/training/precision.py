@@ -27,7 +27,13 @@ REQUIRED_SPEEDUP = 1.25  # assumed: bf16 costs digits, and a choice on the edge 
 
 
 def choose_precision(
-    asked: Precision, work: Path, device: torch.device, shape: Mapping[str, Any], step: Callable[[], object]
+    asked: Precision,
+    work: Path,
+    device: torch.device,
+    shape: Mapping[str, Any],
+    step: Callable[[], object],
+    *,
+    label: str = "distill",
 ) -> str:
     """Return the precision to train in, "fp32" or "bf16".
 
@@ -37,6 +43,7 @@ def choose_precision(
         device: on a GPU, "auto" is bf16 where the GPU has it.
         shape: what the speed depends on besides the machine, as JSON.
         step: one forward and backward pass, without effect on the student.
+        label: of the line that says what was chosen.
 
     Raises:
         StorageError: the choice can't be written into the working or the cache folder.
@@ -50,7 +57,7 @@ def choose_precision(
         write_json(path, _measured_here(shape, step))
     choice = read_json(path)
     log(
-        f"distill: bf16 was {choice['bf16_speedup']:.2f}x the speed of fp32 on this machine (at least "
+        f"{label}: bf16 was {choice['bf16_speedup']:.2f}x the speed of fp32 on this machine (at least "
         f"{REQUIRED_SPEEDUP:g}x is asked): training in {choice['precision']}"
     )
     return str(choice["precision"])
