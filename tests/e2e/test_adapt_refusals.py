@@ -119,6 +119,7 @@ def refused(place, tmp_path, monkeypatch, capsys):
 
 BOUND, SHAPE = "Anchors are bound to their trunk", "a different shape, so not even force"
 CASES = {
+    "precision": (f"{ALIGN} --precision fp8", "--precision: expected auto, fp32 or bf16, got 'fp8'"),
     "another trunk: table": (TABLE.replace(*OTHER), BOUND),
     "another trunk: align": (ALIGN.replace(*OTHER), BOUND),
     "another trunk: export": (EXPORT.replace(*OTHER), BOUND),

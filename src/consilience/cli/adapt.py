@@ -11,6 +11,7 @@ import typer
 from consilience.cli.adapt_output import (
     fault_choice,
     parse_named,
+    precision_choice,
     show_library,
     show_study,
     show_table,
@@ -36,6 +37,7 @@ HeldOut = Annotated[
     list[Path] | None,
     typer.Option(help="Test file or folder whose sentences no pair may hold; default: CONSILIENCE_DATA."),
 ]
+Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto: the faster, measured.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at --out.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Data = Annotated[Path | None, typer.Option(help="Folder with sts/*.tsv; default: CONSILIENCE_DATA.")]
@@ -52,6 +54,7 @@ def fit(
     batch_rows: BatchRows = 96,
     lr: Rate = 1e-3,
     seed: Seed = 0,
+    precision: Precision = "auto",
     left: Left = "sentence1",
     right: Right = "sentence2",
     limit: Limit = None,
@@ -75,6 +78,7 @@ def fit(
         batch_rows=batch_rows,
         lr=lr,
         seed=seed,
+        precision=precision_choice(precision),
         left=left,
         right=right,
         limit=limit,
@@ -95,6 +99,7 @@ def lora(
     batch_rows: BatchRows = 96,
     lr: Rate = 1e-3,
     seed: Seed = 0,
+    precision: Precision = "auto",
     left: Left = "sentence1",
     right: Right = "sentence2",
     limit: Limit = None,
@@ -115,6 +120,7 @@ def lora(
         batch_rows=batch_rows,
         lr=lr,
         seed=seed,
+        precision=precision_choice(precision),
         left=left,
         right=right,
         limit=limit,
@@ -136,6 +142,7 @@ def align(
     lr: Rate = 1e-3,
     temperature: Annotated[float, typer.Option(help="Of the dispatch; sharper than .1 has measured worse.")] = 0.1,
     seed: Seed = 0,
+    precision: Precision = "auto",
     left: Left = "sentence1",
     right: Right = "sentence2",
     limit: Limit = None,
@@ -161,6 +168,7 @@ def align(
         lr=lr,
         routing_temperature=temperature,
         seed=seed,
+        precision=precision_choice(precision),
         left=left,
         right=right,
         limit=limit,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from consilience.corpora.pairs import OnFault, PairCorpus
     from consilience.gauges.variation import VariationReport
     from consilience.training.pair_loop import PairSettings, PairSummary
+    from consilience.training.settings import Precision
 
 REPORT = "report.json"
 FIT_STEPS, ALIGN_STEPS, BATCH_ROWS = 1_500, 800, 96  # cited: design, section 7; the batch: issue's bar
@@ -34,6 +35,7 @@ def adapt_fit(
     lr: float = 1e-3,
     temperature: float = 0.07,
     seed: int = 0,
+    precision: Precision = "auto",
     left: str = "sentence1",
     right: str = "sentence2",
     limit: int | None = None,
@@ -58,6 +60,7 @@ def adapt_fit(
         lr: peak learning rate.
         temperature: of the InfoNCE.
         seed: of the anchor, the batches and the held-out pairs.
+        precision: of the trained passes: "fp32", "bf16", or "auto": the faster one, measured once a machine and kept.
         left: column of the first texts.
         right: column of the second texts.
         limit: use only the first rows.
@@ -97,6 +100,7 @@ def adapt_fit(
         lr=lr,
         temperature=temperature,
         seed=seed,
+        precision=precision,
         checkpoint_seconds=checkpoint_seconds,
     )
     config = AnchorConfig() if hidden is None else AnchorConfig(hidden=hidden)
@@ -158,6 +162,7 @@ def adapt_align(
     temperature: float = 0.07,
     routing_temperature: float = 0.1,
     seed: int = 0,
+    precision: Precision = "auto",
     left: str = "sentence1",
     right: str = "sentence2",
     limit: int | None = None,
@@ -179,6 +184,7 @@ def adapt_align(
         temperature: of the InfoNCE.
         routing_temperature: T of the dispatch; below .1 a line points at the sweep.
         seed: of the batches and the held-out pairs.
+        precision: of the trained passes: "fp32", "bf16", or "auto": the faster one, measured once a machine and kept.
         left: column of the first texts.
         right: column of the second texts.
         limit: use only the first rows of each file.
@@ -215,6 +221,7 @@ def adapt_align(
         lr=lr,
         temperature=temperature,
         seed=seed,
+        precision=precision,
         checkpoint_seconds=checkpoint_seconds,
     )
     library = join_libraries([load_library(path) for path in anchors], temperature=routing_temperature)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from consilience.corpora.pairs import OnFault
     from consilience.training.pair_model import PairModel, PlainEncoder
+    from consilience.training.settings import Precision
 
 KIND = "lora"
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -38,6 +39,7 @@ def adapt_lora(
     lr: float = 1e-3,
     temperature: float = 0.07,
     seed: int = 0,
+    precision: Precision = "auto",
     left: str = "sentence1",
     right: str = "sentence2",
     limit: int | None = None,
@@ -62,6 +64,7 @@ def adapt_lora(
         lr: peak learning rate.
         temperature: of the InfoNCE.
         seed: of weights, batches and held-out pairs.
+        precision: of the trained passes: "fp32", "bf16", or "auto": the faster one, measured once a machine and kept.
         left: column of the first texts.
         right: column of the second texts.
         limit: use only the first rows.
@@ -101,6 +104,7 @@ def adapt_lora(
         lr=lr,
         temperature=temperature,
         seed=seed,
+        precision=precision,
         checkpoint_seconds=checkpoint_seconds,
     )
     corpus = read_pairs_checked(

@@ -244,9 +244,14 @@ def _choose_precision(
         "trunk": sorted({tuple(parameter.shape) for parameter in model.backbone.parameters()}),
         "blocks": len(model.blocks),
         "trained": sorted({tuple(parameter.shape) for parameter in parameters.values()}),
-        "tokens": [sum(len(side[row]) for row in rows for side in (d.left, d.right)) for d, rows in drawn],
+        # Roughly, so that a job of another seed finds the choice that this one made.
+        "tokens": [_mean_tokens(domain, rows) // 8 for domain, rows in drawn],
     }
     return choose_precision(settings.precision, work, device, shape, probe, label=label)
+
+
+def _mean_tokens(domain: PairTokens, rows: NDArray[np.int64]) -> int:
+    return round(float(np.mean([len(side[row]) for row in rows for side in (domain.left, domain.right)])))
 
 
 def _step(
