@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from consilience.evaluation.sts import StsTask
 
 CONTROL = "random-arm"
+TRIAL_READINGS = 1  # of the held-out pairs' gauges, besides the first: a trial is judged on the selection task
 Pairs = Mapping[str, str | Path | Sequence[tuple[str, str]]]
 
 
@@ -96,7 +97,7 @@ def adapt_roster(
     _require_pairs(library, pairs)
     if CONTROL in library.names:
         raise InputError(f"adapt roster: {CONTROL} is the control's name. Train the candidate under another")
-    settings = PairSettings(steps=steps, batch_rows=batch_rows, lr=lr, seed=seed)
+    settings = PairSettings(steps=steps, batch_rows=batch_rows, lr=lr, seed=seed, gauge_readings=TRIAL_READINGS)
     tested = load_held_out(held_out)
     corpora = {name: read_pairs_checked(pairs[name], held_out=tested, limit=limit) for name in library.names}
     model = open_pair_model(student)
@@ -272,7 +273,7 @@ def adapt_sweep(
     task = load_selection(data)
     anchors = load_library(library)
     _require_pairs(anchors, pairs)
-    settings = PairSettings(steps=steps, batch_rows=batch_rows, lr=lr)
+    settings = PairSettings(steps=steps, batch_rows=batch_rows, lr=lr, gauge_readings=TRIAL_READINGS)
     tested = load_held_out(held_out)
     corpora = {name: read_pairs_checked(pairs[name], held_out=tested, limit=limit) for name in anchors.names}
     model = open_pair_model(student)
