@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from consilience.training.attention import training_attention
 from consilience.training.batching import Rows
 from consilience.training.token_store import TokenStore
 
@@ -121,7 +122,7 @@ class GradientOfBatch:
     def _embed(self, rows: Rows) -> torch.Tensor:
         ids, mask = self.store.gather(rows)
         device = self.accelerator.device
-        with self.accelerator.autocast():
+        with self.accelerator.autocast(), training_attention(ids.shape[1], device):
             embedding: torch.Tensor = self.module(
                 torch.from_numpy(ids).to(device), None if mask is None else torch.from_numpy(mask).to(device)
             ).embedding

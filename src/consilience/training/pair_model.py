@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class PairModel:
         for start, stop in cut_by_length(lengths[order]):
             tokens, mask = pad_rows([ids[row] for row in order[start:stop]], self.pad)
             mask = torch.ones_like(tokens) if mask is None else mask
-            with training_attention(tokens.shape[1], device):
+            with training_attention(tokens.shape[1], device) if torch.is_grad_enabled() else nullcontext():
                 parts.append(self._forward(tokens.to(device), mask.to(device)))
         back = torch.from_numpy(np.argsort(order, kind="stable")).to(device)
         return torch.cat(parts)[back]

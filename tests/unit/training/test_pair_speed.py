@@ -66,7 +66,7 @@ def test_no_rows_need_no_pass():
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_the_plain_kernel_is_taken_for_short_rows_with_gradients(half):
+def test_the_plain_kernel_is_taken_for_short_rows(half):
     def is_plain(tokens):
         with torch.autocast("cpu", torch.bfloat16, enabled=half), training_attention(tokens, CPU):
             return not torch.backends.cuda.flash_sdp_enabled()
@@ -74,8 +74,8 @@ def test_the_plain_kernel_is_taken_for_short_rows_with_gradients(half):
     longest = LONGEST_PLAIN[half]
     assert is_plain(longest)
     assert not is_plain(longest + 1)
-    with torch.no_grad():
-        assert not is_plain(longest)
+    with torch.no_grad():  # a pass of the gradient cache that is repeated with gradients
+        assert is_plain(longest)
     assert torch.backends.cuda.flash_sdp_enabled()
 
 
