@@ -67,7 +67,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--temperatures", nargs="+", type=float, default=(0.10, 0.05, 0.02))
     parser.add_argument("--sweep-seeds", type=int, default=1)
     parser.add_argument("--batch-rows", type=int, default=96)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--lr", type=float, default=3e-3, help="of the anchors")
+    parser.add_argument("--key-lr", type=float, default=1e-3)
+    parser.add_argument("--lora-lr", type=float, default=1e-3)
     parser.add_argument("--limit", type=int, help="rows of each pair file")
     parser.add_argument("--tasks", default="sts", help="of the tables, separated by commas")
     parser.add_argument("--resamples", type=int, default=1_000)
@@ -100,7 +102,6 @@ class Tables:
         self.results["command"] = {**settings, "data": str(arguments.data), "out": str(self.out)}
         self.training = {
             "batch_rows": arguments.batch_rows,
-            "lr": arguments.lr,
             "limit": arguments.limit,
             "held_out": [arguments.data],
         }
@@ -117,7 +118,7 @@ class Tables:
         if not self._wanted(stage):
             return
         out = self._anchor(name, seed)
-        options = {"name": name, "seed": seed, "steps": self.given.steps, **self.training}
+        options = {"name": name, "seed": seed, "steps": self.given.steps, "lr": self.given.lr, **self.training}
         with self._stage(stage, out.name):
             adapt_fit(self.trunk, pairs=file, out=out, **options)
             self._note_steps(out)
@@ -132,7 +133,14 @@ class Tables:
         out = self._library(seed)
         with self._stage("keys", out.name):
             adapt_align(
-                self.trunk, anchors, pairs=self.pairs, out=out, seed=seed, steps=self.given.key_steps, **self.training
+                self.trunk,
+                anchors,
+                pairs=self.pairs,
+                out=out,
+                seed=seed,
+                steps=self.given.key_steps,
+                lr=self.given.key_lr,
+                **self.training,
             )
             self._note_steps(out)
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
@@ -145,7 +153,7 @@ class Tables:
             return
         for name, file in self.pairs.items():
             out = self.out / f"lora-{name}-s{seed}"
-            options = {"name": name, "seed": seed, "steps": self.given.steps, **self.training}
+            options = {"name": name, "seed": seed, "steps": self.given.steps, "lr": self.given.lora_lr, **self.training}
             with self._stage("lora", out.name):
                 manifest = adapt_lora(self.trunk, pairs=file, out=out, **options)
                 self._note_steps(out)
@@ -161,7 +169,14 @@ class Tables:
         out = self.out / f"control-s{seed}"
         with self._stage("control", out.name):
             adapt_control(
-                self.trunk, library, pairs=self.pairs, out=out, seed=seed, steps=self.given.key_steps, **self.training
+                self.trunk,
+                library,
+                pairs=self.pairs,
+                out=out,
+                seed=seed,
+                steps=self.given.key_steps,
+                lr=self.given.key_lr,
+                **self.training,
             )
             self._note_steps(out)
 
@@ -246,6 +261,8 @@ class Tables:
                 data=self.given.data,
                 fit_steps=self.given.steps,
                 align_steps=self.given.key_steps,
+                lr=self.given.key_lr,
+                fit_lr=self.given.lr,
                 resamples=self.given.resamples,
                 **self.training,
             )
@@ -276,8 +293,12 @@ class Tables:
             "steps": self.given.trial_steps,
             "data": self.given.data,
             "resamples": self.given.resamples,
+            "lr": self.given.key_lr,
             **self.training,
         }
+
+    def _keys_training(self) -> dict[str, Any]:
+        return {"steps": self.given.key_steps, "lr": self.given.key_lr, **self.training}
 
     def _wanted(self, stage: str, needed: Sequence[Path] = ()) -> bool:
         """Whether a stage is to run; one without what it needs is left out, and says so."""

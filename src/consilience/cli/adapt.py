@@ -28,6 +28,9 @@ NamedPairs = Annotated[list[str], typer.Option("--pairs", metavar="NAME=FILE", h
 Out = Annotated[Path, typer.Option(help="Folder of the result.")]
 BatchRows = Annotated[int, typer.Option(min=2, help="Pairs a batch; the others of a batch are the negatives.")]
 Rate = Annotated[float, typer.Option(help="Peak learning rate of Adam.")]
+LossTemperature = Annotated[
+    float | None, typer.Option(help="Of the InfoNCE; lower keeps more of the student's geometry. Default: .02.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Of anchors, batches and held-out pairs.")]
 Left = Annotated[str, typer.Option(help="Column of the first texts.")]
 Right = Annotated[str, typer.Option(help="Column of the second texts.")]
@@ -52,7 +55,8 @@ def fit(
     out: Out,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1_500,
     batch_rows: BatchRows = 96,
-    lr: Rate = 1e-3,
+    lr: Rate = 3e-3,
+    loss_temperature: LossTemperature = None,
     seed: Seed = 0,
     precision: Precision = "auto",
     left: Left = "sentence1",
@@ -77,6 +81,7 @@ def fit(
         steps=steps,
         batch_rows=batch_rows,
         lr=lr,
+        temperature=loss_temperature,
         seed=seed,
         precision=precision_choice(precision),
         left=left,
@@ -98,6 +103,7 @@ def lora(
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1_500,
     batch_rows: BatchRows = 96,
     lr: Rate = 1e-3,
+    loss_temperature: LossTemperature = None,
     seed: Seed = 0,
     precision: Precision = "auto",
     left: Left = "sentence1",
@@ -119,6 +125,7 @@ def lora(
         steps=steps,
         batch_rows=batch_rows,
         lr=lr,
+        temperature=loss_temperature,
         seed=seed,
         precision=precision_choice(precision),
         left=left,
@@ -141,6 +148,7 @@ def align(
     batch_rows: BatchRows = 96,
     lr: Rate = 1e-3,
     temperature: Annotated[float, typer.Option(help="Of the dispatch; sharper than .1 has measured worse.")] = 0.1,
+    loss_temperature: LossTemperature = None,
     seed: Seed = 0,
     precision: Precision = "auto",
     left: Left = "sentence1",
@@ -167,6 +175,7 @@ def align(
         batch_rows=batch_rows,
         lr=lr,
         routing_temperature=temperature,
+        temperature=loss_temperature,
         seed=seed,
         precision=precision_choice(precision),
         left=left,

@@ -10,6 +10,7 @@ from consilience.core.errors import InputError
 from consilience.recipes.adapt import (
     BATCH_ROWS,
     FIT_STEPS,
+    given_temperature,
     load_held_out,
     read_pairs_checked,
     training_report,
@@ -37,7 +38,7 @@ def adapt_lora(
     steps: int = FIT_STEPS,
     batch_rows: int = BATCH_ROWS,
     lr: float = 1e-3,
-    temperature: float = 0.07,
+    temperature: float | None = None,
     seed: int = 0,
     precision: Precision = "auto",
     left: str = "sentence1",
@@ -62,7 +63,7 @@ def adapt_lora(
         steps: optimiser steps.
         batch_rows: pairs a batch.
         lr: peak learning rate.
-        temperature: of the InfoNCE.
+        temperature: of the InfoNCE; None for the measured default.
         seed: of weights, batches and held-out pairs.
         precision: of the trained passes: "fp32", "bf16", or "auto": the faster one, measured once a machine and kept.
         left: column of the first texts.
@@ -102,7 +103,7 @@ def adapt_lora(
         steps=steps,
         batch_rows=batch_rows,
         lr=lr,
-        temperature=temperature,
+        **given_temperature(temperature),
         seed=seed,
         precision=precision,
         checkpoint_seconds=checkpoint_seconds,

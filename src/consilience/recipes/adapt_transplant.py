@@ -10,6 +10,7 @@ from consilience.core.errors import InputError
 from consilience.recipes.adapt import (
     ALIGN_STEPS,
     BATCH_ROWS,
+    FIT_LR,
     FIT_STEPS,
     adapt_align,
     adapt_fit,
@@ -47,6 +48,7 @@ def adapt_transplant(
     align_steps: int = ALIGN_STEPS,
     batch_rows: int = BATCH_ROWS,
     lr: float = 1e-3,
+    fit_lr: float = FIT_LR,
     seed: int = 0,
     resamples: int = 1_000,
     limit: int | None = None,
@@ -67,7 +69,8 @@ def adapt_transplant(
         fit_steps: of anchors trained here.
         align_steps: of re-aligned keys.
         batch_rows: pairs a batch.
-        lr: peak learning rate.
+        lr: peak learning rate of the keys.
+        fit_lr: peak learning rate of the retrained anchors.
         seed: of what is trained here.
         resamples: of the intervals.
         limit: use only the first rows of each pair file.
@@ -115,7 +118,7 @@ def adapt_transplant(
         "source": one.identity(),
         "target": other.identity(),
         "library": own.fingerprint(),
-        "native": theirs.fingerprint() if theirs is not None else {"steps": fit_steps, "seed": seed},
+        "native": theirs.fingerprint() if theirs is not None else {"steps": fit_steps, "lr": fit_lr, "seed": seed},
         "pairs": {name: corpus.to_json() for name, corpus in corpora.items()},
         "training": settings.identity(),
         "tasks": {task.name: task.sha256 for task in loaded},
@@ -147,8 +150,9 @@ def adapt_transplant(
     }
     chosen = native if native is not None else folder.with_name(folder.name + ".native")
     if native is None:
-        options = {"batch_rows": batch_rows, "lr": lr, "seed": seed, "limit": limit, "held_out": held_out}
-        _train_native(other, own, pairs, Path(chosen), fit_steps, align_steps, options)
+        options = {"batch_rows": batch_rows, "seed": seed, "limit": limit, "held_out": held_out}
+        fit, align = {"steps": fit_steps, "lr": fit_lr}, {"steps": align_steps, "lr": lr}
+        _train_native(other, own, pairs, Path(chosen), {**fit, **options}, {**align, **options})
     found["anchors retrained"] = trials.run(
         "retrained", lambda f: away.attached(load_library(chosen), lambda handle: away.score())
     )
@@ -214,15 +218,14 @@ def _train_native(
     own: AnchorLibrary,
     pairs: Mapping[str, str | Path | Sequence[tuple[str, str]]],
     out: Path,
-    fit_steps: int,
-    align_steps: int,
-    options: Mapping[str, Any],
+    fit: Mapping[str, Any],
+    align: Mapping[str, Any],
 ) -> None:
     """Train the same anchors and their keys on the target, each resumable on its own."""
     anchors = []
     for name in own.names:
         place = out.with_name(f"{out.name}-{name}")
         hidden = own.anchor(name).config.hidden
-        adapt_fit(model, pairs=pairs[name], name=name, out=place, steps=fit_steps, hidden=hidden, **options)
+        adapt_fit(model, pairs=pairs[name], name=name, out=place, hidden=hidden, **fit)
         anchors.append(place)
-    adapt_align(model, anchors, pairs=pairs, out=out, steps=align_steps, routing_temperature=own.temperature, **options)
+    adapt_align(model, anchors, pairs=pairs, out=out, routing_temperature=own.temperature, **align)
