@@ -89,7 +89,7 @@ def adapt_fit(
     from consilience.adapters.reads import read_drift
     from consilience.core.artefacts import begin_artefact, is_finished
     from consilience.core.progress import log
-    from consilience.training.pair_loop import PairSettings, train_on_pairs
+    from consilience.training.pair_loop import LOSS_TEMPERATURE, PairSettings, train_on_pairs
     from consilience.training.pair_model import open_pair_model
     from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
@@ -99,7 +99,7 @@ def adapt_fit(
         steps=steps,
         batch_rows=batch_rows,
         lr=lr,
-        **given_temperature(temperature),
+        temperature=LOSS_TEMPERATURE if temperature is None else temperature,
         seed=seed,
         precision=precision,
         checkpoint_seconds=checkpoint_seconds,
@@ -210,7 +210,7 @@ def adapt_align(
     from consilience.core.artefacts import begin_artefact, is_finished
     from consilience.core.progress import log
     from consilience.training.key_alignment import align_keys
-    from consilience.training.pair_loop import PairSettings
+    from consilience.training.pair_loop import LOSS_TEMPERATURE, PairSettings
     from consilience.training.pair_model import open_pair_model
     from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
@@ -220,7 +220,7 @@ def adapt_align(
         steps=steps,
         batch_rows=batch_rows,
         lr=lr,
-        **given_temperature(temperature),
+        temperature=LOSS_TEMPERATURE if temperature is None else temperature,
         seed=seed,
         precision=precision,
         checkpoint_seconds=checkpoint_seconds,
@@ -287,11 +287,6 @@ def join_libraries(libraries: Sequence[AnchorLibrary], *, temperature: float = 0
             key = library.keys.detach()[library.names.index(name)]
             joined.add(name, library.anchor(name), key=key, provenance=library.provenance.get(name))
     return joined
-
-
-def given_temperature(temperature: float | None) -> dict[str, float]:
-    """Return the option of a training, or nothing, so that the default holds."""
-    return {} if temperature is None else {"temperature": temperature}
 
 
 def load_held_out(paths: Sequence[str | Path] | None) -> HeldOutSentences | None:

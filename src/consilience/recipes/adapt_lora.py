@@ -10,7 +10,6 @@ from consilience.core.errors import InputError
 from consilience.recipes.adapt import (
     BATCH_ROWS,
     FIT_STEPS,
-    given_temperature,
     load_held_out,
     read_pairs_checked,
     training_report,
@@ -92,7 +91,7 @@ def adapt_lora(
     from consilience.core.progress import log
     from consilience.core.seeds import seed_from_name
     from consilience.training.journal import FILE as LOG
-    from consilience.training.pair_loop import PairSettings, train_on_pairs
+    from consilience.training.pair_loop import LOSS_TEMPERATURE, PairSettings, train_on_pairs
     from consilience.training.pair_model import open_pair_model
     from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
@@ -103,7 +102,7 @@ def adapt_lora(
         steps=steps,
         batch_rows=batch_rows,
         lr=lr,
-        **given_temperature(temperature),
+        temperature=LOSS_TEMPERATURE if temperature is None else temperature,
         seed=seed,
         precision=precision,
         checkpoint_seconds=checkpoint_seconds,
