@@ -132,16 +132,7 @@ class Tables:
             return
         out = self._library(seed)
         with self._stage("keys", out.name):
-            adapt_align(
-                self.trunk,
-                anchors,
-                pairs=self.pairs,
-                out=out,
-                seed=seed,
-                steps=self.given.key_steps,
-                lr=self.given.key_lr,
-                **self.training,
-            )
+            adapt_align(self.trunk, anchors, pairs=self.pairs, out=out, seed=seed, **self._keys_training())
             self._note_steps(out)
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
         self._show(f"reads-s{seed}", report["reads"], reads_markdown(report["reads"], seed))
@@ -168,16 +159,7 @@ class Tables:
             return
         out = self.out / f"control-s{seed}"
         with self._stage("control", out.name):
-            adapt_control(
-                self.trunk,
-                library,
-                pairs=self.pairs,
-                out=out,
-                seed=seed,
-                steps=self.given.key_steps,
-                lr=self.given.key_lr,
-                **self.training,
-            )
+            adapt_control(self.trunk, library, pairs=self.pairs, out=out, seed=seed, **self._keys_training())
             self._note_steps(out)
 
     def table(self, seed: int) -> None:
@@ -290,11 +272,10 @@ class Tables:
 
     def _trials(self) -> dict[str, Any]:
         return {
+            **self._keys_training(),
             "steps": self.given.trial_steps,
             "data": self.given.data,
             "resamples": self.given.resamples,
-            "lr": self.given.key_lr,
-            **self.training,
         }
 
     def _keys_training(self) -> dict[str, Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from consilience.cli.adapt_output import (
     fault_choice,
     parse_named,
-    precision_choice,
     show_library,
     show_study,
     show_table,
@@ -28,9 +27,7 @@ NamedPairs = Annotated[list[str], typer.Option("--pairs", metavar="NAME=FILE", h
 Out = Annotated[Path, typer.Option(help="Folder of the result.")]
 BatchRows = Annotated[int, typer.Option(min=2, help="Pairs a batch; the others of a batch are the negatives.")]
 Rate = Annotated[float, typer.Option(help="Peak learning rate of Adam.")]
-LossTemperature = Annotated[
-    float | None, typer.Option(help="Of the InfoNCE; lower keeps more of the student's geometry. Default: .02.")
-]
+LossTemperature = Annotated[float, typer.Option(help="Of the InfoNCE; lower keeps more of the student's geometry.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of anchors, batches and held-out pairs.")]
 Left = Annotated[str, typer.Option(help="Column of the first texts.")]
 Right = Annotated[str, typer.Option(help="Column of the second texts.")]
@@ -56,7 +53,7 @@ def fit(
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1_500,
     batch_rows: BatchRows = 96,
     lr: Rate = 3e-3,
-    loss_temperature: LossTemperature = None,
+    loss_temperature: LossTemperature = 0.02,
     seed: Seed = 0,
     precision: Precision = "auto",
     left: Left = "sentence1",
@@ -73,6 +70,7 @@ def fit(
     """
     from consilience.recipes.adapt import adapt_fit
 
+    checked: dict[str, Any] = {"precision": precision}  # by the recipe
     adapt_fit(
         student,
         pairs=pairs,
@@ -83,13 +81,13 @@ def fit(
         lr=lr,
         temperature=loss_temperature,
         seed=seed,
-        precision=precision_choice(precision),
         left=left,
         right=right,
         limit=limit,
         on_fault=fault_choice(on_fault),
         held_out=held_out,
         overwrite=overwrite,
+        **checked,
     )
     show_library(out, as_json=as_json)
 
@@ -103,7 +101,7 @@ def lora(
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1_500,
     batch_rows: BatchRows = 96,
     lr: Rate = 1e-3,
-    loss_temperature: LossTemperature = None,
+    loss_temperature: LossTemperature = 0.02,
     seed: Seed = 0,
     precision: Precision = "auto",
     left: Left = "sentence1",
@@ -117,6 +115,7 @@ def lora(
     """Train PEFT's LoRA as the baseline of an anchor: its parameter count, the same pairs, the same steps."""
     from consilience.recipes.adapt_lora import adapt_lora
 
+    checked: dict[str, Any] = {"precision": precision}  # by the recipe
     adapt_lora(
         student,
         pairs=pairs,
@@ -127,13 +126,13 @@ def lora(
         lr=lr,
         temperature=loss_temperature,
         seed=seed,
-        precision=precision_choice(precision),
         left=left,
         right=right,
         limit=limit,
         on_fault=fault_choice(on_fault),
         held_out=held_out,
         overwrite=overwrite,
+        **checked,
     )
     show_library(out, as_json=as_json)
 
@@ -148,7 +147,7 @@ def align(
     batch_rows: BatchRows = 96,
     lr: Rate = 1e-3,
     temperature: Annotated[float, typer.Option(help="Of the dispatch; sharper than .1 has measured worse.")] = 0.1,
-    loss_temperature: LossTemperature = None,
+    loss_temperature: LossTemperature = 0.02,
     seed: Seed = 0,
     precision: Precision = "auto",
     left: Left = "sentence1",
@@ -166,6 +165,7 @@ def align(
     """
     from consilience.recipes.adapt import adapt_align
 
+    checked: dict[str, Any] = {"precision": precision}  # by the recipe
     adapt_align(
         student,
         anchors,
@@ -177,13 +177,13 @@ def align(
         routing_temperature=temperature,
         temperature=loss_temperature,
         seed=seed,
-        precision=precision_choice(precision),
         left=left,
         right=right,
         limit=limit,
         on_fault=fault_choice(on_fault),
         held_out=held_out,
         overwrite=overwrite,
+        **checked,
     )
     show_library(out, as_json=as_json)
 

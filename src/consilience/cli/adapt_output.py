@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 
 def parse_named(words: Sequence[str]) -> dict[str, str | Path | Sequence[tuple[str, str]]]:
@@ -57,15 +57,6 @@ def fault_choice(word: str) -> Literal["refuse", "drop"]:
     if word == "drop":
         return "drop"
     raise InputError(f"--on-fault: expected refuse or drop, got {word!r}. Change it")
-
-
-def precision_choice(word: str) -> Literal["auto", "fp32", "bf16"]:
-    """Check the word behind ``--precision``."""
-    from consilience.core.errors import InputError
-
-    if word in ("auto", "fp32", "bf16"):
-        return cast(Literal["auto", "fp32", "bf16"], word)
-    raise InputError(f"--precision: expected auto, fp32 or bf16, got {word!r}. Change it")
 
 
 def show_library(out: Path, *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
+from consilience.training.settings import LOSS_TEMPERATURE
 
 if TYPE_CHECKING:
     from consilience.adapters.library import AnchorLibrary
@@ -34,7 +35,7 @@ def adapt_fit(
     steps: int = FIT_STEPS,
     batch_rows: int = BATCH_ROWS,
     lr: float = FIT_LR,
-    temperature: float | None = None,
+    temperature: float = LOSS_TEMPERATURE,
     seed: int = 0,
     precision: Precision = "auto",
     left: str = "sentence1",
@@ -59,7 +60,7 @@ def adapt_fit(
         steps: optimiser steps.
         batch_rows: pairs a batch; the others of a batch are a pair's negatives.
         lr: peak learning rate.
-        temperature: of the InfoNCE; None for the measured default.
+        temperature: of the InfoNCE.
         seed: of the anchor, the batches and the held-out pairs.
         precision: of the trained passes: "fp32", "bf16", or "auto": the faster one, measured once a machine and kept.
         left: column of the first texts.
@@ -89,7 +90,7 @@ def adapt_fit(
     from consilience.adapters.reads import read_drift
     from consilience.core.artefacts import begin_artefact, is_finished
     from consilience.core.progress import log
-    from consilience.training.pair_loop import LOSS_TEMPERATURE, PairSettings, train_on_pairs
+    from consilience.training.pair_loop import PairSettings, train_on_pairs
     from consilience.training.pair_model import open_pair_model
     from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
@@ -99,7 +100,7 @@ def adapt_fit(
         steps=steps,
         batch_rows=batch_rows,
         lr=lr,
-        temperature=LOSS_TEMPERATURE if temperature is None else temperature,
+        temperature=temperature,
         seed=seed,
         precision=precision,
         checkpoint_seconds=checkpoint_seconds,
@@ -160,7 +161,7 @@ def adapt_align(
     steps: int = ALIGN_STEPS,
     batch_rows: int = BATCH_ROWS,
     lr: float = 1e-3,
-    temperature: float | None = None,
+    temperature: float = LOSS_TEMPERATURE,
     routing_temperature: float = 0.1,
     seed: int = 0,
     precision: Precision = "auto",
@@ -182,7 +183,7 @@ def adapt_align(
         steps: optimiser steps.
         batch_rows: pairs a batch.
         lr: peak learning rate.
-        temperature: of the InfoNCE; None for the measured default.
+        temperature: of the InfoNCE.
         routing_temperature: T of the dispatch; below .1 a line points at the sweep.
         seed: of the batches and the held-out pairs.
         precision: of the trained passes: "fp32", "bf16", or "auto": the faster one, measured once a machine and kept.
@@ -210,7 +211,7 @@ def adapt_align(
     from consilience.core.artefacts import begin_artefact, is_finished
     from consilience.core.progress import log
     from consilience.training.key_alignment import align_keys
-    from consilience.training.pair_loop import LOSS_TEMPERATURE, PairSettings
+    from consilience.training.pair_loop import PairSettings
     from consilience.training.pair_model import open_pair_model
     from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
@@ -220,7 +221,7 @@ def adapt_align(
         steps=steps,
         batch_rows=batch_rows,
         lr=lr,
-        temperature=LOSS_TEMPERATURE if temperature is None else temperature,
+        temperature=temperature,
         seed=seed,
         precision=precision,
         checkpoint_seconds=checkpoint_seconds,

@@ -15,6 +15,7 @@ from consilience.recipes.adapt import (
     training_report,
     write_report,
 )
+from consilience.training.settings import LOSS_TEMPERATURE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,7 +38,7 @@ def adapt_lora(
     steps: int = FIT_STEPS,
     batch_rows: int = BATCH_ROWS,
     lr: float = 1e-3,
-    temperature: float | None = None,
+    temperature: float = LOSS_TEMPERATURE,
     seed: int = 0,
     precision: Precision = "auto",
     left: str = "sentence1",
@@ -62,7 +63,7 @@ def adapt_lora(
         steps: optimiser steps.
         batch_rows: pairs a batch.
         lr: peak learning rate.
-        temperature: of the InfoNCE; None for the measured default.
+        temperature: of the InfoNCE.
         seed: of weights, batches and held-out pairs.
         precision: of the trained passes: "fp32", "bf16", or "auto": the faster one, measured once a machine and kept.
         left: column of the first texts.
@@ -91,7 +92,7 @@ def adapt_lora(
     from consilience.core.progress import log
     from consilience.core.seeds import seed_from_name
     from consilience.training.journal import FILE as LOG
-    from consilience.training.pair_loop import LOSS_TEMPERATURE, PairSettings, train_on_pairs
+    from consilience.training.pair_loop import PairSettings, train_on_pairs
     from consilience.training.pair_model import open_pair_model
     from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
@@ -102,7 +103,7 @@ def adapt_lora(
         steps=steps,
         batch_rows=batch_rows,
         lr=lr,
-        temperature=LOSS_TEMPERATURE if temperature is None else temperature,
+        temperature=temperature,
         seed=seed,
         precision=precision,
         checkpoint_seconds=checkpoint_seconds,

@@ -12,13 +12,10 @@ from consilience.core.errors import InputError
 from consilience.core.files import read_json
 from consilience.corpora.caption_grammar import generate_pairs
 from consilience.corpora.pairs import open_pairs
-from consilience.students.presets import StudentConfig
-from consilience.students.text import StudentEncoder, build_student
-from consilience.students.tokenizer import train_tokenizer
 from consilience.training import pair_loop, pair_model
 from consilience.training.attention import LONGEST_PLAIN, training_attention
 from consilience.training.pair_loop import PairSettings, train_on_pairs
-from consilience.training.pair_model import PairModel, cut_by_length
+from consilience.training.pair_model import cut_by_length
 from consilience.training.pair_tokens import tokenize_pairs
 from consilience.training.precision import FILE
 
@@ -26,20 +23,12 @@ PAIRS = [(p.sentence1, p.sentence2) for p in generate_pairs(300, seed=1) if p.sc
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
-def model():
-    words = train_tokenizer([t for pair in PAIRS for t in pair], vocab_size=300)
-    shape = StudentConfig(layers=2, hidden=32, heads=4, ffn=64, max_positions=64, max_length=48)
-    student = build_student(shape, vocab_size=words.get_vocab_size(), dimensions=16, seed=3)
-    return PairModel(StudentEncoder(student, words, name="tiny", max_length=48, manifest={}), name="tiny")
+def model(pair_model):
+    return pair_model
 
 
 def padded(lengths, cuts):

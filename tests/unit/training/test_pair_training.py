@@ -11,31 +11,19 @@ from consilience.adapters.reads import read_drift
 from consilience.core.errors import InputError
 from consilience.corpora.caption_grammar import generate_pairs
 from consilience.corpora.pairs import open_pairs
-from consilience.students.presets import StudentConfig
-from consilience.students.text import StudentEncoder, build_student
-from consilience.students.tokenizer import train_tokenizer
 from consilience.training.key_alignment import align_keys, mean_state, read_keys, start_keys
 from consilience.training.pair_loop import DivergedError, PairSettings, pair_infonce, train_on_pairs
-from consilience.training.pair_model import PairModel
 from consilience.training.pair_tokens import PairBatches, tokenize_pairs
 
 PAIRS = [(p.sentence1, p.sentence2) for p in generate_pairs(400, seed=1) if p.score >= 3.5]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
-def model():
-    words = train_tokenizer([t for pair in PAIRS for t in pair], vocab_size=300)
-    shape = StudentConfig(layers=2, hidden=32, heads=4, ffn=64, max_positions=64, max_length=48)
-    student = build_student(shape, vocab_size=words.get_vocab_size(), dimensions=16, seed=3)
-    return PairModel(StudentEncoder(student, words, name="tiny", max_length=48, manifest={}), name="tiny")
+def model(pair_model):
+    return pair_model
 
 
 @pytest.fixture
