@@ -1,10 +1,13 @@
 """What makes training on pairs fast must not change what is trained: cuts, attention kernel, precision."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from consilience.adapters.attach import attach_amoe
 from consilience.adapters.library import AnchorLibrary
@@ -57,15 +60,48 @@ def test_no_rows_need_no_pass():
 @pytest.mark.parametrize("half", [False, True])
 def test_the_plain_kernel_is_taken_for_short_rows(half):
     def is_plain(tokens):
-        with torch.autocast("cpu", torch.bfloat16, enabled=half), training_attention(tokens, CPU):
-            return not torch.backends.cuda.flash_sdp_enabled()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half), training_attention(tokens, CPU) as taken:
+            return taken is not None
 
     longest = LONGEST_PLAIN[half]
     assert is_plain(longest)
     assert not is_plain(longest + 1)
     with torch.no_grad():  # a pass of the gradient cache that is repeated with gradients
         assert is_plain(longest)
-    assert torch.backends.cuda.flash_sdp_enabled()
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("mask", ["none", "bool", "float"])
+def test_it_is_torchs_plain_kernel_bit_by_bit(half, mask):
+    random = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(3, 2, 7, 8, generator=random) for _ in range(3)]
+    keep = torch.ones(3, 1, 7, 7, dtype=torch.bool)
+    keep[:, :, :, 5:] = False
+    given = {"none": None, "bool": keep, "float": torch.zeros(keep.shape).masked_fill(~keep, -1e30)}[mask]
+    results = []
+    for context in (sdpa_kernel(SDPBackend.MATH), training_attention(7, CPU)):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        with torch.autocast("cpu", torch.bfloat16, enabled=half), context:
+            output = torch.nn.functional.scaled_dot_product_attention(*leaves, attn_mask=given, scale=0.3)
+        output.float().square().sum().backward()
+        results.append((output, *(leaf.grad for leaf in leaves)))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_other_threads_keep_their_kernel():
+    inside, seen = threading.Event(), []
+
+    def other():
+        inside.wait(10)
+        seen.append((torch.backends.cuda.flash_sdp_enabled(), torch.overrides._get_current_function_mode()))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with training_attention(8, CPU):
+        inside.set()
+        thread.join(10)
+    assert seen == [(True, None)]
 
 
 def test_neither_kernel_nor_cut_changes_embedding_and_gradient(model, monkeypatch):
