@@ -253,9 +253,9 @@ def table(
     if as_json:
         write_json_line(result.to_json())
         return
-    names = list(result.models[0].tasks)
+    names, selection = list(result.models[0].tasks), list(result.models[0].selection)
     show_table(
-        ["mask", *names, "mean", "95% interval", "rank", "self-cosine"],
+        ["mask", *names, "mean", "95% interval", "rank", "self-cosine", *selection],
         [
             [
                 model.model,
@@ -264,6 +264,7 @@ def table(
                 f"{model.mean_low:.4f}..{model.mean_high:.4f}",
                 f"{model.geometry['effective_rank']:.1f}",
                 f"{model.geometry['self_cosine']:+.4f}",
+                *(f"{model.selection[name].score:.4f}" for name in selection),
             ]
             for model in result.models
         ],
