@@ -3,8 +3,10 @@
     python benchmarks/pair_speed.py TRUNK --data ../shared/data [--threads 2] [--batches 5] [--pairs 96] [--json]
 
 A step is one batch of real pairs through the frozen trunk, forward and backward, with one anchor trained alone (solo),
-or with three anchors attached and the keys trained. Contestants take turns on the same batches; the mean over batches
-is printed, and what three anchors of 1,500 steps and 800 steps of the keys add up to.
+or with three anchors attached and the keys trained, or with none: the bare trunk's own forward pass and the backward
+pass down to its first block's output, which is the least that any adapter on every block costs. Contestants take turns
+on the same batches; the mean over batches is printed, and what three anchors of 1,500 steps and 800 steps of the keys
+add up to.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,8 @@ def main() -> None:
         solo = "  ".join(f"{domain} {row['solo'][domain]:.3f}" for domain in DOMAINS)
         print(
             f"{name:38} solo {solo}  keys {row['keys']:.3f} s   "
-            f"anchors {row['anchor_minutes']:.0f} + keys {row['key_minutes']:.0f} min"
+            f"anchors {row['anchor_minutes']:.0f} + keys {row['key_minutes']:.0f} min, "
+            f"of it the trunk {row['trunk_minutes']:.0f} min"
         )
 
 
@@ -74,15 +77,20 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for domain, file in DOMAINS.items():
         pairs = open_pairs(arguments.data / "pairs" / f"{file}.parquet", limit=5_000, held_out=None)
         left, right = model.tokenize(pairs.left), model.tokenize(pairs.right)
+        masks = {
+            "solo": handle.make_mask("solo", domain),
+            "keys": handle.make_mask("all"),
+            "trunk": handle.make_mask("off"),
+        }
         tokens[domain] = float(np.mean([len(ids) for ids in (*left, *right)]))
         for number in range(arguments.batches + 1):
             rows = rng.choice(len(left), arguments.pairs, replace=False)
             ids = [left[row] for row in rows] + [right[row] for row in rows]
-            for what in ("solo", "keys"):
+            for what in masks:
                 library.trainable(domain) if what == "solo" else library.trainable(keys=True)
                 for name, settings in CONTESTANTS.items():
-                    mask = handle.solo(domain) if what == "solo" else handle.all()
-                    with handle.training(), mask, as_asked(*settings):
+                    shift = shifted(model) if what == "trunk" else nullcontext()
+                    with handle.training(), handle.under(masks[what]), shift, as_asked(*settings):
                         began = time.perf_counter()
                         step(model, ids)
                         if number:  # the first batch warms up
@@ -92,13 +100,30 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for name in CONTESTANTS:
         solo = {domain: float(np.mean(seconds[name, "solo", domain])) for domain in DOMAINS}
         keys = float(np.mean([np.mean(seconds[name, "keys", domain]) for domain in DOMAINS]))
+        trunk_alone = [float(np.mean(seconds[name, "trunk", domain])) for domain in DOMAINS]
         rows_by_name[name] = {
             "solo": solo,
             "keys": keys,
             "anchor_minutes": sum(solo.values()) * FIT_STEPS / 60,
             "key_minutes": keys * ALIGN_STEPS / 60,
+            "trunk_minutes": (sum(trunk_alone) * FIT_STEPS + float(np.mean(trunk_alone)) * ALIGN_STEPS) / 60,
         }
     return {"tokens_a_text": tokens, "threads": arguments.threads, "contestants": rows_by_name}
+
+
+@contextmanager
+def shifted(model: PairModel) -> Iterator[None]:
+    """Add a trained zero to the first block's output, so that the bare trunk has something to carry gradients to."""
+    zero = torch.zeros(model.trunk.width, requires_grad=True)
+
+    def hook(module: torch.nn.Module, args: Any, output: Any) -> Any:  # noqa: ANN401
+        return (output[0] + zero, *output[1:]) if isinstance(output, tuple) else output + zero
+
+    handle = model.blocks[0].register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager
