@@ -159,7 +159,8 @@ class Tables:
             return
         out = self.out / f"control-s{seed}"
         with self._stage("control", out.name):
-            adapt_control(self.trunk, library, pairs=self.pairs, out=out, seed=seed, **self._keys_training())
+            options = {key: value for key, value in self.training.items() if key != "batch_rows"}
+            adapt_control(self.trunk, library, pairs=self.pairs, out=out, seed=seed, **options)
             self._note_steps(out)
 
     def table(self, seed: int) -> None:
@@ -339,7 +340,7 @@ def table_markdown(kept: Mapping[str, Any], seed: int) -> str:
     from consilience.recipes.adapt_table import CONTROL
 
     models = {model["model"]: model for model in kept["models"]}
-    tasks = list(next(iter(models.values()))["tasks"])
+    tasks = sorted(next(iter(models.values()))["tasks"])  # the same order, whether just scored or read back
     rows = []
     for name, model in models.items():
         control = CONTROL + name

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from consilience.adapters.attach import attach_amoe
-from consilience.adapters.library import load_library
+from consilience.adapters.library import load_library, save_library
 from consilience.cli.adapt import app
 from consilience.core.errors import CorpusError, InputError, ResumeError, TrunkMismatchError
 from consilience.corpora.caption_grammar import generate_pairs
@@ -115,7 +115,7 @@ def test_mask_table(place):
 
 def test_random_arms_control_the_margins(place, tmp_path):
     pairs = {name: place / f"{name}.jsonl" for name in ("equiv", "para")}
-    options = {"pairs": pairs, "steps": 4, "batch_rows": 12, "held_out": []}
+    options = {"pairs": pairs, "held_out": []}
     arms = adapt_control(place / "student", place / "library", out=tmp_path / "control", **options)
     own = load_library(place / "library")
     assert arms.names == own.names
@@ -135,6 +135,22 @@ def test_random_arms_control_the_margins(place, tmp_path):
         InputError, match="expected random arms named and shaped like equiv, para, got equiv, para, tra"
     ):
         adapt_table(place / "student", place / "library", control=place / "library", **quick)
+    with pytest.raises(InputError, match=r"never aligned\. Name adapt control's OUT itself"):
+        adapt_table(place / "student", place / "library", control=tmp_path / "control.arms", **quick)
+    adapt_control(place / "student", place / "library", out=tmp_path / "fewer", **{**options, "limit": 60})
+    with pytest.raises(InputError, match="aligned with other pairs than the library"):
+        adapt_table(place / "student", place / "library", control=tmp_path / "fewer", **quick)
+    anchors = [place / "equiv", place / "para"]
+    longer = {"steps": 3, "batch_rows": 8, "temperature": 0.05}
+    adapt_align(place / "student", anchors, out=tmp_path / "longer", **options, **longer)
+    with pytest.raises(InputError, match="other steps, rate or loss temperature than the library"):
+        adapt_table(place / "student", tmp_path / "longer", control=tmp_path / "control", **quick)
+    inherited = adapt_control(place / "student", tmp_path / "longer", out=tmp_path / "longer-control", **options)
+    assert longer.items() <= inherited.provenance["keys"]["training"].items()
+    own.temperature = 0.2
+    save_library(own, tmp_path / "warmer")
+    with pytest.raises(InputError, match="aligned with other routing temperature than"):
+        adapt_table(place / "student", tmp_path / "warmer", control=tmp_path / "control", **quick)
     with pytest.raises(TrunkMismatchError, match="adapt control"):
         adapt_control(place / "other", place / "library", out=tmp_path / "x", **options)
     assert not list(tmp_path.glob("x*"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from consilience.core.errors import InputError, TrunkMismatchError
+from consilience.core.errors import BankIntegrityError, InputError, TrunkMismatchError
 from consilience.corpora.caption_grammar import generate_pairs
 from consilience.recipes.adapt import adapt_fit
 from consilience.recipes.adapt_lora import adapt_lora, choose_ranks, open_lora
@@ -39,6 +39,13 @@ def test_lora_beside_an_anchor(tmp_path, make_student):
     student.module.backbone = peft.PeftModel.from_pretrained(student.module.backbone, str(tmp_path / "lora"))
     with torch.no_grad():
         np.testing.assert_allclose(student.encode(texts), adapted, atol=1e-6)
+    weights = tmp_path / "lora" / "adapter_model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(b"xx")
+    with pytest.raises(BankIntegrityError, match="the file is damaged"):
+        adapt_lora(tmp_path / "student", pairs=tmp_path / "p.jsonl", out=tmp_path / "lora", **QUICK)
+    weights.write_bytes(whole)
+    assert adapt_lora(tmp_path / "student", pairs=tmp_path / "p.jsonl", out=tmp_path / "lora", **QUICK) == manifest
     with pytest.raises(TrunkMismatchError):
         open_lora(tmp_path / "other", tmp_path / "lora")
     with pytest.raises(InputError, match="fresh copy"):

@@ -22,7 +22,7 @@ LORA = f"adapt lora {{p}}/student --name equiv --out {{out}} {QUICK} --pairs"
 ALIGN = f"adapt align {{p}}/student {{p}}/equiv {{p}}/para --out {{out}} {QUICK} {PAIRS}"
 SWEEP = f"adapt sweep {{p}}/student {{p}}/library --out {{out}} {QUICK} {PAIRS}"
 ROSTER = f"adapt roster {{p}}/student {{p}}/equiv {{p}}/para --out {{out}} {QUICK} {PAIRS}"
-CONTROL = f"adapt control {{p}}/student {{p}}/library --out {{out}} {QUICK} {PAIRS}"
+CONTROL = f"adapt control {{p}}/student {{p}}/library --out {{out}} {PAIRS}"
 TRANSPLANT = f"adapt transplant {{p}}/student {{p}}/other --library {{p}}/library --tasks grammar --out {{out}} {PAIRS}"
 TABLE = "adapt table {p}/student {p}/library --tasks grammar"
 EXPORT = "adapt export {p}/student {p}/library --out {out}"
@@ -149,6 +149,15 @@ CASES = {
     "header only": (LORA + " {p}/header.csv", "the file has no rows"),
     "one class": (FIT + " {p}/one-side.jsonl", "one class, so a batch has no negatives"),
     "one class: align": (ALIGN.replace("{p}/para.jsonl", "{p}/one-side.jsonl"), "one class"),
+    "rate without end": (FIT + " {p}/equiv.jsonl --lr inf", "expected a finite --lr above 0, got inf"),
+    "no loss temperature": (
+        FIT + " {p}/equiv.jsonl --loss-temperature 1e-300",
+        "expected a finite --loss-temperature above 1e-06, got 1e-300",
+    ),
+    "a name that is a mask": (
+        FIT.replace("--name equiv", "--name input") + " {p}/equiv.jsonl",
+        "expected a new name of lower-case letters",
+    ),
     "labels": (FIT + " {p}/labelled.jsonl", "got the column label: labels aren't read"),
     "test sentences": (FIT + " {p}/tested.jsonl", "holds a sentence of stsb-dev.tsv, which models are tested on"),
     "test sentences: lora": (LORA + " {p}/tested.jsonl", "holds a sentence of stsb-dev.tsv"),
@@ -164,7 +173,7 @@ CASES = {
     **{
         f"temperature {value}: {verb}": (f"{command} --temperature {value}", "above 0")
         for verb, command in (("align", ALIGN), ("sweep", SWEEP))
-        for value in ("0", "-0.1", "nan", "inf")
+        for value in ("0", "-0.1", "nan", "inf", "1e-30")
     },
 }
 
@@ -192,3 +201,18 @@ def test_a_sharp_temperature_warns_and_points_at_the_sweep(place, tmp_path, monk
     assert "temperature 0.05 is below the default 0.1" in said
     assert "consilience adapt sweep" in said
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["temperature"] == 0.05
+
+
+@pytest.mark.parametrize("verb", ["fit", "lora"])
+def test_a_training_that_diverges_says_so_and_what_to_change(place, tmp_path, monkeypatch, capsys, verb):
+    command = {"fit": FIT, "lora": LORA}[verb] + " {p}/equiv.jsonl --lr 1e30"
+    monkeypatch.setattr(
+        sys, "argv", ["consilience", *(w.format(p=place, out=tmp_path / "out") for w in command.split())]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code != 0
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "aren't finite at --lr 1e+30" in last or "became nan at --lr 1e+30" in last
+    assert "lower --lr or a higher --loss-temperature" in last
+    assert not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from consilience.cli.adapt import app
-from consilience.core.errors import InputError, TrunkMismatchError
+from consilience.core.errors import InputError, ResumeError, TrunkMismatchError
 from consilience.corpora.caption_grammar import generate_pairs
 from consilience.recipes import adapt_trials
 from consilience.recipes.adapt import adapt_align, adapt_fit
@@ -134,20 +134,19 @@ def test_sweep_on_the_command_line(place, tmp_path):
     assert "# Routing temperature" in done.output
 
 
-def test_transplant(place, tmp_path):
-    results = adapt_transplant(
-        place / "a",
-        place / "b",
-        library=place / "library",
-        pairs=named(place),
-        out=tmp_path / "t",
-        tasks=["grammar"],
-        fit_steps=3,
-        align_steps=3,
-        batch_rows=8,
-        held_out=[],
-        resamples=100,
-    )
+def test_transplant(place, tmp_path, monkeypatch):
+    options = {
+        "library": place / "library",
+        "pairs": named(place),
+        "out": tmp_path / "t",
+        "tasks": ["grammar"],
+        "fit_steps": 3,
+        "align_steps": 3,
+        "batch_rows": 8,
+        "held_out": [],
+        "resamples": 100,
+    }
+    results = adapt_transplant(place / "a", place / "b", **options)
     rows = {row["label"]: row for row in results["rows"]}
     assert list(rows) == [
         "bare source", "native on source", "bare target", "transplanted (forced)", "keys re-aligned (forced)",
@@ -160,6 +159,29 @@ def test_transplant(place, tmp_path):
     assert results["shares"] == transplant_shares(*(row["score"] for row in rows.values()))
     assert (tmp_path / "t.native" / "manifest.json").is_file()
     assert "Share of the gain" in (tmp_path / "t" / "report.md").read_text()
+
+    # Another seed finds the first one's native anchors in its way, before any trial; --overwrite replaces them, and
+    # continued after a kill keeps those that it has made.
+    (tmp_path / "t").rename(tmp_path / "first")
+    before = {path.name: (path / "manifest.json").read_bytes() for path in tmp_path.glob("t.native*")}
+    with pytest.raises(ResumeError, match=r"t\.native-equiv: already exists and isn't the result"):
+        adapt_transplant(place / "a", place / "b", **options, seed=1)
+    assert not (tmp_path / "t.partial").exists()
+    scored = adapt_trials.Bench.score_bare
+
+    def killed(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(adapt_trials.Bench, "score_bare", killed)
+    with pytest.raises(KeyboardInterrupt):
+        adapt_transplant(place / "a", place / "b", **options, seed=1, overwrite=True)
+    monkeypatch.setattr(adapt_trials.Bench, "score_bare", scored)
+    made = {path.name: (path / "manifest.json") for path in tmp_path.glob("t.native*")}
+    assert made.keys() == before.keys()
+    assert all(path.read_bytes() != before[name] for name, path in made.items())
+    written = {name: path.stat().st_mtime_ns for name, path in made.items()}
+    adapt_transplant(place / "a", place / "b", **options, seed=1, overwrite=True)
+    assert {name: path.stat().st_mtime_ns for name, path in made.items()} == written
 
 
 def test_shares_of_the_document():

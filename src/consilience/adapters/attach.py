@@ -62,8 +62,8 @@ def attach_amoe(
             )
         if carries_hooks(backbone):
             raise InputError(
-                "adapters: the model is a copy of one that carried a library, whose anchors came along. Detach before "
-                "copying, or load the model afresh"
+                "adapters: the model brought anchors of its own: it is a copy of one that carried a library, or an "
+                "exported folder loaded with remote code. Detach before copying, or load it without remote code"
             )
         trunk = identify_trunk(model)
         forced = _check_trunk(opened, trunk, force=force)
@@ -80,8 +80,9 @@ def attach_amoe(
         except BaseException:
             handle.release()
             raise
-        if forced is None:
-            opened.bind(trunk)
+        # Under force, too: what never met a trunk has met this one, and isn't the forced anchors' trunk's.
+        opened.bind(trunk)
+        opened.met = trunk
         attached[backbone] = handle
     return handle
 

@@ -16,6 +16,7 @@ from consilience.core.errors import InputError
 from consilience.core.progress import log
 
 DEFAULT_TEMPERATURE = 0.1  # cited: design, section 7
+SMALLEST_TEMPERATURE = 1e-6  # assumed: far below any use, and far above where 1 / T overflows
 
 
 def require_temperature(temperature: float) -> float:
@@ -28,12 +29,15 @@ def require_temperature(temperature: float) -> float:
         The same.
 
     Raises:
-        InputError: it isn't a number above 0.
+        InputError: it isn't a number of at least 1e-6.
 
     Source: design, section 11 ("sharper routing is worse").
     """
-    if not 0 < temperature < float("inf"):
-        raise InputError(f"dispatch: expected a temperature above 0, got {temperature}. The default is .1")
+    if not SMALLEST_TEMPERATURE <= temperature < float("inf"):
+        raise InputError(
+            f"dispatch: expected a temperature above 0 ({SMALLEST_TEMPERATURE:g} or more), got {temperature}. The "
+            "default is .1"
+        )
     if temperature < DEFAULT_TEMPERATURE:
         log(
             f"dispatch: temperature {temperature:g} is below the default {DEFAULT_TEMPERATURE:g}, and sharper routing "

@@ -225,6 +225,7 @@ class Handle:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        self.library.met = None
 
     def _switch(self, mask: Mask) -> Switch:
         self._require_attached()
@@ -269,7 +270,7 @@ class Handle:
         """Return what the anchors add to a block's output, or None."""
         library = self.library
         if library.keys.device != x.device:  # the model moved (accelerate, .to): its library follows
-            with attaching:
+            with attaching, torch.inference_mode(False):  # its weights are to be trained later, perhaps
                 library.to(x.device)
         same = x.dtype == library.keys.dtype or torch.is_autocast_enabled(x.device.type)
         states = x if same else x.to(library.keys.dtype)

@@ -24,7 +24,7 @@ KIND = "adapters"
 FILE = "adapters.safetensors"
 _METADATA = "consilience"  # one entry: safetensors doesn't keep the order of several
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_RESERVED = frozenset({*dir(nn.ModuleDict), "off", "all", "solo", "dispatch"})
+_RESERVED = frozenset({*dir(nn.ModuleDict), "off", "all", "solo", "dispatch", "input"})
 
 
 class AnchorLibrary(nn.Module):
@@ -69,6 +69,7 @@ class AnchorLibrary(nn.Module):
         self.keys = nn.Parameter(torch.empty(0, width))
         self.provenance: dict[str, dict[str, Any]] = {}
         self.keys_trunk: TrunkIdentity | None = None
+        self.met: TrunkIdentity | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,7 +114,7 @@ class AnchorLibrary(nn.Module):
             InputError: an unknown name, or none.
         """
         wanted = list(names)
-        unknown = [name for name in wanted if name not in self.anchors]
+        unknown = [name for name in wanted if not isinstance(name, str) or name not in self.anchors]
         if unknown or not wanted:
             raise InputError(
                 f"adapters: expected names among {', '.join(self.names) or 'none'}, got "
@@ -164,6 +165,7 @@ class AnchorLibrary(nn.Module):
             key = nn.functional.normalize(torch.randn(self.width, generator=generator), dim=0)
         if key.shape != (self.width,):
             raise ShapeError(f"adapters: expected a key of {self.width} numbers, got shape {tuple(key.shape)}")
+        added.trunk = added.trunk or self.met
         added.to(self.keys.device)
         self.anchors[name] = added
         self._set_keys(torch.cat([self.keys.detach(), key.detach().to(self.keys)[None]]))
@@ -253,8 +255,9 @@ class AnchorLibrary(nn.Module):
             names: the anchors that answer.
             shares: (..., A), from :meth:`amplitudes`: of all anchors, whoever answers.
         """
-        rows = [self.names.index(name) for name in names]
-        return mix([self.anchor(name).block(index) for name in names], x, [shares[..., row] for row in rows])
+        chosen = self.require_names(names)
+        rows = [self.names.index(name) for name in chosen]
+        return mix([self.anchor(name).block(index) for name in chosen], x, [shares[..., row] for row in rows])
 
     def solo(self, index: int, x: torch.Tensor, name: str) -> torch.Tensor:
         """Return what one anchor adds to a block's output on its own, undamped.
@@ -338,6 +341,11 @@ def save_library(
             f"{out}: expected a library with anchors that met their trunk. Add anchors and attach it first"
         )
     tensors = {key: value.detach().cpu().float().contiguous() for key, value in library.state_dict().items()}
+    for anchor, name in ((library.anchor(name), name) for name in library.names):
+        if anchor.trunk is not None:
+            require_trunk(
+                trunk, anchor.trunk, what=f"{out}: the library ({library.names[0]}), unlike its anchor {name},"
+            )
     bad = [key for key, value in tensors.items() if not bool(torch.isfinite(value).all())]
     if bad:
         raise InputError(f"{out}: expected finite weights, {bad[0]} has others. The training diverged: lower its rate")
@@ -361,6 +369,7 @@ def save_library(
     return finish_artefact(folder, kind=KIND, manifest=body, files=[FILE, *files])
 
 
+@torch.inference_mode(False)
 def load_library(path: str | Path) -> AnchorLibrary:
     """Open a library, after its checksums.
 

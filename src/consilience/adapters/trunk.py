@@ -32,7 +32,8 @@ _CONFIG_KEYS = (
     *("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     *("hidden_act", "activation", "hidden_activation", "layer_norm_eps", "norm_eps", "position_embedding_type"),
     *("relative_attention_num_buckets", "global_attn_every_n_layers", "local_attention"),
-    *("image_size", "patch_size", "num_channels", "pad_token_id"),
+    *("rope_parameters", "rope_theta", "global_rope_theta", "local_rope_theta", "layer_types", "sliding_window"),
+    *("rms_norm_eps", "image_size", "patch_size", "num_channels", "pad_token_id"),
 )
 _NOT_TRUNK = ("pooler.",)  # random where the checkpoint has none
 _NOT_WEIGHTS = ("position_ids", "token_type_ids")  # counters that some releases store

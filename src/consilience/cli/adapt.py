@@ -194,16 +194,19 @@ def control(
     library: Annotated[Path, typer.Argument(help="Folder of the library that is controlled.")],
     pairs: NamedPairs,
     out: Out,
-    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of the key alignment.")] = 800,
-    batch_rows: BatchRows = 96,
-    lr: Rate = 1e-3,
     seed: Seed = 0,
+    left: Left = "sentence1",
+    right: Right = "sentence2",
     limit: Limit = None,
+    on_fault: OnFault = "refuse",
     held_out: HeldOut = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a library's capacity control: random, untrained arms of its shape, keys aligned on the same pairs."""
+    """Make a library's capacity control: random, untrained arms of its shape, keys aligned as the library's were.
+
+    Give the pairs that the library's keys were aligned on; steps, rate and temperatures are taken from it.
+    """
     from consilience.recipes.adapt_table import adapt_control
 
     adapt_control(
@@ -211,11 +214,11 @@ def control(
         library,
         pairs=parse_named(pairs),
         out=out,
-        steps=steps,
-        batch_rows=batch_rows,
-        lr=lr,
         seed=seed,
+        left=left,
+        right=right,
         limit=limit,
+        on_fault=fault_choice(on_fault),
         held_out=held_out,
         overwrite=overwrite,
     )

@@ -53,11 +53,15 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
     work = partial_path(out)
     if overwrite:
         require_replaceable(out)
-        if work.is_dir() and read_plan(work) != plan:
+        found_plan = read_plan(work) if work.is_dir() else None
+        if found_plan is not None and found_plan != plan:
             with storage_errors(work):
                 shutil.rmtree(work)
     elif out.exists():
-        raise ResumeError(f"{out}: already exists. Choose another --out or pass --overwrite")
+        raise ResumeError(f"{out}: already exists. {_way_out(out)}")
+    old = _replaced_path(out)
+    if old.exists() and not _is_ours(old):
+        raise ResumeError(f"{old}: is in the way: the folder that is replaced waits there. Move it away")
     if (work / PLAN).is_file():
         found = read_json(work / PLAN)
         if found == plan:
@@ -69,7 +73,8 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
             f"{work}: an interrupted run of another job (differs in {', '.join(keys)}). "
             "Run that job again to finish it, or pass --overwrite to discard it"
         )
-    if work.is_dir():  # killed between mkdir and the plan: nothing of value is in it
+    if work.exists():  # killed between mkdir and the plan, or not of this program at all
+        _require_worthless(work)
         shutil.rmtree(work)
     with storage_errors(work):
         work.mkdir(parents=True)
@@ -90,8 +95,32 @@ def require_replaceable(out: Path) -> None:
     Raises:
         ResumeError: ``out`` holds something else, which isn't ours to delete.
     """
-    if out.exists() and not (out.is_dir() and ((out / MANIFEST).is_file() or not any(out.iterdir()))):
+    if out.exists() and not _is_ours(out):
         raise ResumeError(f"{out}: isn't a Consilience artefact, so --overwrite won't delete it. Choose another --out")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Tell whether a folder may be deleted: an artefact, or an empty one."""
+    return folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))
+
+
+def _way_out(out: Path) -> str:
+    return "Choose another --out or pass --overwrite" if _is_ours(out) else "Choose another --out"
+
+
+def _replaced_path(out: Path) -> Path:
+    return out.with_name(out.name + ".replaced")
+
+
+def _require_worthless(work: Path) -> None:
+    """Refuse to delete a working folder without a plan that holds more than a killed start leaves behind."""
+    left = [path.name for path in work.iterdir()] if work.is_dir() else [work.name]
+    kept = [name for name in left if name != REPLACES and not (name.startswith(".") and name.endswith(".tmp"))]
+    if kept:
+        raise ResumeError(
+            f"{work}: would be the working folder, and isn't one of Consilience: it holds {kept[0]}. Move it away or "
+            "choose another --out"
+        )
 
 
 def require_apart(out: Path, *inputs: object) -> None:
@@ -191,14 +220,12 @@ def is_finished(out: Path, *, kind: str, job: Any, overwrite: bool = False) -> b
         manifest = read_manifest(out)
         if manifest["kind"] == kind and manifest.get("job") == job:
             return True
-    raise ResumeError(
-        f"{out}: already exists and isn't the result of this command. Choose another --out or pass --overwrite"
-    )
+    raise ResumeError(f"{out}: already exists and isn't the result of this command. {_way_out(out)}")
 
 
 def _sweep_and_rename(work: Path, out: Path, keep: set[str]) -> None:
     """Remove all but the named files, the plan first, and give the folder its final name, an older one's perhaps."""
-    old = out.with_name(out.name + ".replaced")
+    old = _replaced_path(out)
     with storage_errors(out):
         (work / PLAN).unlink(missing_ok=True)
         sync_directory(work)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -124,14 +124,16 @@ def open_pairs(
         raise InputError(f"on_fault: expected refuse or drop, got {on_fault!r}. Change --on-fault")
     if isinstance(source, str | Path):
         name = str(source)
-        rows: Iterator[tuple[Any, Any]] = _read(Path(source), left, right)
+        rows: Iterator[Any] = _read(Path(source), left, right)
     else:
         name, rows = "pairs in memory", iter(source)
     sieve = _Sieve(name, left, right, on_fault, held_out, max_characters)
-    for number, (one, other) in enumerate(rows, 1):
+    for number, row in enumerate(rows, 1):
         if limit is not None and number > limit:
             break
-        sieve.add(number, one, other)
+        if not isinstance(row, tuple | list) or len(row) != 2:
+            raise CorpusError(f"{name}: pair {number}: expected two texts, got {str(row)[:60]!r}. Give pairs")
+        sieve.add(number, *row)
     return sieve.result()
 
 
@@ -263,7 +265,14 @@ def _require_columns(path: Path, wanted: Sequence[str], found: Sequence[str]) ->
             f"{path}: expected the columns {' and '.join(wanted)}, missing {', '.join(missing)}; it has "
             f"{', '.join(found) or 'none'}. Name them with --left and --right"
         )
-    labels = [column for column in found if column.casefold() in LABELS - set(wanted)]
+    twice = [column for column in wanted if list(found).count(column) > 1]
+    if twice:
+        raise CorpusError(f"{path}: the column {twice[0]} exists {list(found).count(twice[0])} times. Rename one")
+    _refuse_labels(path, wanted, found)
+
+
+def _refuse_labels(path: Path, wanted: Sequence[str], found: Iterable[str]) -> None:
+    labels = [column for column in found if column.casefold() in LABELS and column not in wanted]
     if labels:
         raise CorpusError(
             f"{path}: expected pairs that all mean the same, got the column {labels[0]}: labels aren't read, so pairs "
@@ -299,16 +308,20 @@ def _read_csv(path: Path, left: str, right: str, delimiter: str) -> Iterator[tup
 
 
 def _read_jsonl(path: Path, left: str, right: str) -> Iterator[tuple[Any, Any]]:
+    first = True
     with path.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise CorpusError(f"{path}: line {number} isn't JSON ({error}). Fix or drop it") from error
             if not isinstance(row, dict):
                 raise CorpusError(f"{path}: line {number}: expected an object, got {type(row).__name__}. Fix the line")
-            if number == 1:
+            if first:
                 _require_columns(path, (left, right), list(row))
+            else:  # any row may bring a label
+                _refuse_labels(path, (left, right), row)
+            first = False
             yield row.get(left), row.get(right)

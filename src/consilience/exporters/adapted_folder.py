@@ -6,6 +6,7 @@ The folder without remote code is the bare student: ``AutoModel`` and ``Sentence
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from consilience.core.files import atomic_write, read_json, write_json
 from consilience.core.hashing import content_id
 from consilience.core.progress import log
 from consilience.exporters.adapted_onnx import embed_with_adapted_onnx, write_adapted_onnx
-from consilience.exporters.hub_adapters import trunk_digest
+from consilience.exporters.hub_adapters import HALVES, trunk_digest
 from consilience.exporters.huggingface import write_backbone
 from consilience.exporters.parity import PROBE, ParityError, compare_vectors
 from consilience.exporters.sentence_transformers import write_modules
@@ -185,6 +186,8 @@ def _names(mask: Mask, library: AnchorLibrary) -> tuple[str, ...]:
 
 def hub_settings(library: AnchorLibrary, parts: StudentParts, forced: dict[str, str] | None) -> dict[str, Any]:
     """Return what config.json says of the adapters."""
+    import torch
+
     shapes = {}
     for name in library.names:
         config = library.anchor(name).config.to_json()
@@ -193,7 +196,9 @@ def hub_settings(library: AnchorLibrary, parts: StudentParts, forced: dict[str, 
         "names": list(library.names),
         "temperature": library.temperature,
         "shapes": shapes,
-        "trunk_digest": trunk_digest(parts.backbone.state_dict()),
+        "trunk_digests": {
+            str(dtype): trunk_digest(parts.backbone.state_dict(), dtype) for dtype in (torch.float32, *HALVES)
+        },
         "forced": forced,
     }
 
@@ -207,8 +212,9 @@ def _write_hub_files(
     from consilience.adapters import atoms
     from consilience.exporters import hub_adapters
 
+    content = save(tensors, metadata={"format": "pt"})
     with atomic_write(work / ADAPTERS) as stream:
-        stream.write(save(tensors, metadata={"format": "pt"}))
+        stream.write(content)
     stock = type(parts.backbone).__name__
     source = Path(hub_adapters.__file__).read_text(encoding="utf-8")
     source = source.replace(_IMPORT, f"from .{Path(_ATOMS).stem} import")
@@ -218,7 +224,7 @@ def _write_hub_files(
             stream.write(text)
     config = read_json(work / "config.json")
     config["auto_map"] = {"AutoModel": f"{Path(_CODE).stem}.{_CLASS}"}
-    config["consilience_adapters"] = settings
+    config["consilience_adapters"] = {**settings, "sha256": hashlib.sha256(content).hexdigest()}
     write_json(work / "config.json", config)
 
 

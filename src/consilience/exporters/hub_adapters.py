@@ -16,6 +16,8 @@ from torch.nn import functional
 
 from consilience.adapters.atoms import read_atoms
 
+HALVES = (torch.bfloat16, torch.float16)
+_FILE = "adapters.safetensors"
 _PATHS = ("encoder.layer", "encoder.layers", "transformer.layer", "layers")
 
 
@@ -23,22 +25,38 @@ class HubAdapters:
     """Mixed into a stock encoder: loads ``adapters.safetensors`` after the trunk and hooks the blocks' outputs."""
 
     config: Any
+    _library: dict[str, torch.Tensor]
+    _enabled: tuple[str, ...]
     state_dict: Callable[..., dict[str, torch.Tensor]]
 
     @classmethod
     def from_pretrained(cls, name: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as transformers has it
-        """Load trunk and adapters."""
-        from safetensors.torch import load_file
+        """Load trunk and adapters, which must be the ones that were exported together."""
+        from safetensors.torch import load
         from transformers.utils import cached_file
 
         loaded = super().from_pretrained(name, *args, **kwargs)  # type: ignore[misc]
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         where = {key: kwargs[key] for key in ("revision", "cache_dir", "token", "local_files_only") if key in kwargs}
         folder = Path(name)
-        local = folder / "adapters.safetensors"
-        file = str(local) if local.is_file() else cached_file(str(name), "adapters.safetensors", **where)
-        model._attach(load_file(file))
+        local = folder / _FILE
+        file = local if local.is_file() else Path(cached_file(str(name), _FILE, **where))
+        content = file.read_bytes()
+        if hashlib.sha256(content).hexdigest() != model.config.consilience_adapters["sha256"]:
+            raise ValueError(f"{file}: isn't the file that was exported with this config.json. Fetch the folder again")
+        model._attach(load(content))
         return loaded
+
+    def save_pretrained(self, folder: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as transformers has it
+        """Save trunk and adapters, so that the folder loads again."""
+        from safetensors.torch import save_file
+
+        result = super().save_pretrained(folder, *args, **kwargs)  # type: ignore[misc]
+        library = self.__dict__.get("_library")  # absent on a model made from its configuration alone
+        if library is not None and kwargs.get("is_main_process", True):
+            tensors = {key: value.detach().cpu().contiguous() for key, value in library.items()}
+            save_file(tensors, Path(folder) / _FILE, metadata={"format": "pt"})
+        return result
 
     def set_anchors(self, *names: str) -> None:
         """Let these anchors answer, under the dispatch of all; none of them leaves the bare trunk."""
@@ -46,35 +64,43 @@ class HubAdapters:
         unknown = [name for name in names if name not in known]
         if unknown:
             raise ValueError(f"expected names among {', '.join(known)}, got {', '.join(unknown)}")
-        self.__dict__["_enabled"] = tuple(name for name in known if name in names)
+        self._enabled = tuple(name for name in known if name in names)
 
     def _attach(self, tensors: dict[str, torch.Tensor]) -> None:
         settings = self.config.consilience_adapters
         weights = self.state_dict()
-        full = all(w.dtype == torch.float32 for w in weights.values() if w.is_floating_point())
-        if full and trunk_digest(weights) != settings["trunk_digest"]:
+        # A trunk loaded in half precision is compared with the rounding of the one that was exported.
+        used = {w.dtype for w in weights.values() if w.is_floating_point()}
+        dtype = next((half for half in HALVES if half in used), torch.float32)
+        if trunk_digest(weights, dtype) != settings["trunk_digests"][str(dtype)]:
             raise ValueError("these adapters were trained on another trunk than the weights beside them")
-        # Not registered: the model's parameters and saved files stay the trunk's.
-        self.__dict__["_library"] = tensors
-        self.__dict__["_enabled"] = tuple(settings["names"])
+        # In no module: the model's parameters stay the trunk's.
+        self._library = tensors
+        self._enabled = tuple(settings["names"])
         for index, block in enumerate(_blocks(self)):
-            block.register_forward_hook(self._hook(index))
+            block.register_forward_hook(_Hook(self, index))
 
-    def _hook(self, index: int) -> Callable[..., Any]:
-        def hook(module: Any, args: Any, output: Any) -> Any:  # noqa: ANN401
-            enabled = self.__dict__["_enabled"]
-            if not enabled:
-                return None
-            x = output[0] if isinstance(output, tuple) else output
-            library = self.__dict__["_library"]
-            if library["keys"].device != x.device:
-                library = {key: value.to(x.device) for key, value in library.items()}
-                self.__dict__["_library"] = library
-            states = x.to(library["keys"].dtype)
-            adapted = x + add_anchors(library, self.config.consilience_adapters, index, states, enabled).to(x.dtype)
-            return (adapted, *output[1:]) if isinstance(output, tuple) else adapted
 
-        return hook
+class _Hook:
+    """Adds the anchors to a block's output; a copy of the model gets copies, which follow the copy's mask."""
+
+    def __init__(self, model: HubAdapters, index: int) -> None:
+        self.model = model
+        self.index = index
+        self.consilience_adapters = True  # Consilience knows hooks of a library by this name
+
+    def __call__(self, module: Any, args: Any, output: Any) -> Any:  # noqa: ANN401
+        """Return the block's output with what the enabled anchors add, or None to leave it."""
+        model = self.model
+        if not model._enabled:
+            return None
+        x = output[0] if isinstance(output, tuple) else output
+        if model._library["keys"].device != x.device:
+            model._library = {key: value.to(x.device) for key, value in model._library.items()}
+        states = x.to(model._library["keys"].dtype)
+        settings = model.config.consilience_adapters
+        adapted = x + add_anchors(model._library, settings, self.index, states, model._enabled).to(x.dtype)
+        return (adapted, *output[1:]) if isinstance(output, tuple) else adapted
 
 
 def add_anchors(
@@ -139,13 +165,13 @@ def _amplitudes(x: torch.Tensor, keys: torch.Tensor, temperature: float) -> torc
     return (up - down) / (up + down).sum(dim=-1, keepdim=True)
 
 
-def trunk_digest(weights: dict[str, torch.Tensor]) -> str:
-    """Return SHA-256 (hex) of a trunk's fp32 weights by name; a pooler isn't trunk."""
+def trunk_digest(weights: dict[str, torch.Tensor], dtype: torch.dtype = torch.float32) -> str:
+    """Return SHA-256 (hex) of a trunk's weights by name, rounded to a precision; a pooler isn't trunk."""
     digest = hashlib.sha256()
     for key, value in sorted(weights.items()):
         if value.is_floating_point() and not key.startswith("pooler."):
             digest.update(key.encode())
-            digest.update(value.detach().cpu().float().contiguous().numpy().tobytes())
+            digest.update(value.detach().cpu().to(dtype).float().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -87,7 +87,7 @@ def adapt_lora(
     """
     from consilience.adapters.anchor import AnchorConfig, count_block_parameters
     from consilience.adapters.library import require_name
-    from consilience.core.artefacts import begin_artefact, finish_artefact, is_finished, read_manifest, require_apart
+    from consilience.core.artefacts import begin_artefact, finish_artefact, is_finished, require_apart, verify_artefact
     from consilience.core.files import atomic_write, write_json
     from consilience.core.progress import log
     from consilience.core.seeds import seed_from_name
@@ -128,7 +128,7 @@ def adapt_lora(
     require_apart(folder, student, pairs)
     if is_finished(folder, kind=KIND, job=job, overwrite=overwrite):
         log(f"{folder}: already done")
-        return read_manifest(folder, KIND)
+        return verify_artefact(folder, KIND)
     settings_json = _peft_settings(ranks)
     with _LoraOn(model, settings_json, seed=seed_from_name(f"lora/{name}", seed)) as parameters:
         work, _ = begin_artefact(folder, {"kind": KIND, "job": job}, overwrite=overwrite)

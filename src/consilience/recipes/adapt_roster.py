@@ -257,6 +257,7 @@ def adapt_sweep(
     """
     import numpy as np
 
+    from consilience.adapters.dispatch import SMALLEST_TEMPERATURE
     from consilience.adapters.library import load_library
     from consilience.core.artefacts import begin_artefact, require_apart
     from consilience.reports.adapt_markdown import sweep_markdown
@@ -264,7 +265,7 @@ def adapt_sweep(
     from consilience.training.pair_model import open_pair_model
 
     folder = Path(out)
-    above = all(0 < temperature < math.inf for temperature in temperatures)
+    above = all(SMALLEST_TEMPERATURE <= temperature < math.inf for temperature in temperatures)
     if not temperatures or len(set(temperatures)) != len(temperatures) or not above or seeds < 1:
         raise InputError(
             f"adapt sweep: expected different temperatures above 0 and at least one seed, got {list(temperatures)} and "
@@ -303,7 +304,7 @@ def adapt_sweep(
                 trial = join_libraries([load_library(library)], temperature=t)
                 return bench.aligned(trial, place, settings=replace(settings, seed=seed))
 
-            found.append(trials.run(f"t{temperature:g}-s{seed}", align))
+            found.append(trials.run(f"t{temperature!r}-s{seed}", align))
         ratios = [r["ratio"] for trial in found for r in trial["reads"]["ratios"].values()]
         sums = [read["share_sum"] for trial in found for read in trial["reads"]["own"].values()]
         rows.append(

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
-from consilience.recipes.adapt import ALIGN_STEPS, BATCH_ROWS, adapt_align
+from consilience.recipes.adapt import adapt_align
 
 if TYPE_CHECKING:
     from consilience.adapters.handle import Handle
     from consilience.adapters.library import AnchorLibrary
     from consilience.core.encoder import Encoder
+    from consilience.corpora.pairs import OnFault
     from consilience.evaluation.result import EvaluationResult
 
 CONTROL = "random arms: "  # before the labels of the control's rows
@@ -97,7 +98,7 @@ def _rows(model: Any, handle: Handle, prefix: str = "") -> list[Encoder]:  # noq
 
 
 def _require_control(handle: Handle, control: Handle, where: str | Path) -> None:
-    """Refuse a control that isn't of random arms of the library's names and sizes."""
+    """Refuse a control that isn't of random arms of the library's names and sizes, aligned as the library was."""
     own, other = handle.library, control.library
     shapes = [[(name, lib.anchor(name).config) for name in lib.names] for lib in (own, other)]
     untrained = all((other.provenance.get(name) or {}).get("recipe") == "adapt control" for name in other.names)
@@ -106,6 +107,37 @@ def _require_control(handle: Handle, control: Handle, where: str | Path) -> None
             f"{where}: expected random arms named and shaped like {', '.join(own.names)}, got "
             f"{', '.join(other.names)}{'' if untrained else ', trained'}. Make them with adapt control"
         )
+    theirs, mine = _alignment(other), _alignment(own)
+    if theirs is None:
+        raise InputError(
+            f"{where}: the keys of these random arms were never aligned. Name adapt control's OUT itself, not OUT.arms"
+        )
+    if mine is None:  # one anchor as trained: there is only a temperature to share
+        mine = {**theirs, "routing temperature": own.temperature}
+    differing = [what for what in mine if mine[what] != theirs[what]]
+    if differing:
+        raise InputError(
+            f"{where}: these random arms were aligned with other {' and '.join(differing)} than the library. Make a "
+            "control of this library with adapt control, on the pairs of its adapt align"
+        )
+
+
+def _alignment(library: AnchorLibrary) -> dict[str, Any] | None:
+    """Return what decided the alignment of a library's keys, but for seeds and anchors; None where there was none."""
+    kept = library.provenance.get("keys")
+    if kept is None:
+        return None
+    return {
+        "routing temperature": library.temperature,
+        "pairs": kept["pairs"],
+        "steps, rate or loss temperature": _training(library),
+    }
+
+
+def _training(library: AnchorLibrary) -> dict[str, Any]:
+    """Return the options of adapt align that decided a library's keys; {} where there was no alignment."""
+    training = library.provenance.get("keys", {}).get("training", {})
+    return {name: training[name] for name in ("steps", "batch_rows", "lr", "temperature") if name in training}
 
 
 def adapt_control(
@@ -114,28 +146,29 @@ def adapt_control(
     *,
     pairs: Mapping[str, str | Path | Sequence[tuple[str, str]]],
     out: str | Path,
-    steps: int = ALIGN_STEPS,
-    batch_rows: int = BATCH_ROWS,
-    lr: float = 1e-3,
     seed: int = 0,
+    left: str = "sentence1",
+    right: str = "sentence2",
     limit: int | None = None,
+    on_fault: OnFault = "refuse",
     held_out: Sequence[str | Path] | None = None,
     overwrite: bool = False,
 ) -> AnchorLibrary:
     """Make the capacity control of a library: random, untrained arms of its shape, their keys aligned like its own.
 
-    The arms go into ``OUT.arms``, the library with aligned keys into ``out``; a killed call continues.
+    Steps, batches, rate and both temperatures are those of the library's own alignment. The arms go into ``OUT.arms``,
+    the library with aligned keys into ``out``; a killed call continues.
 
     Args:
         student: as for :func:`consilience.recipes.adapt.adapt_fit`.
         library: whose names, shapes and temperature the arms have.
         pairs: what its keys were aligned on, by anchor's name.
         out: the control's folder.
-        steps: of the alignment of the keys.
-        batch_rows: pairs a batch.
-        lr: peak learning rate of the keys.
         seed: of the arms, the batches and the held-out pairs.
+        left: column of the first texts.
+        right: column of the second texts.
         limit: use only the first rows of each pair file.
+        on_fault: refuse a file, or drop the row, when a pair is unusable.
         held_out: as for adapt fit.
         overwrite: replace what is at ``out`` and ``OUT.arms``.
 
@@ -177,12 +210,13 @@ def adapt_control(
         [arms_folder],
         pairs=pairs,
         out=folder,
-        steps=steps,
-        batch_rows=batch_rows,
-        lr=lr,
         routing_temperature=own.temperature,
         seed=seed,
+        left=left,
+        right=right,
         limit=limit,
+        on_fault=on_fault,
         held_out=held_out,
         overwrite=overwrite,
+        **_training(own),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, ResumeError
 from consilience.recipes.adapt import (
     ALIGN_STEPS,
     BATCH_ROWS,
@@ -135,6 +135,11 @@ def adapt_transplant(
     away.attached(load_library(library), lambda handle: {}, force=True)
     if theirs is not None:
         away.attached(theirs, lambda handle: {})
+    chosen = native if native is not None else folder.with_name(folder.name + ".native")
+    if native is None:  # first: what is in the way of it shows before any trial
+        options = {"batch_rows": batch_rows, "seed": seed, "limit": limit, "held_out": held_out}
+        fit, align = {"steps": fit_steps, "lr": fit_lr}, {"steps": align_steps, "lr": lr}
+        _train_native(other, own, pairs, Path(chosen), {**fit, **options}, {**align, **options}, overwrite=overwrite)
     work, _ = begin_artefact(folder, job, overwrite=overwrite)
     trials = Trials(work)
     found = {
@@ -148,11 +153,6 @@ def adapt_transplant(
         ),
         "keys re-aligned (forced)": trials.run("keys", lambda f: away.aligned(load_library(library), f, force=True)),
     }
-    chosen = native if native is not None else folder.with_name(folder.name + ".native")
-    if native is None:
-        options = {"batch_rows": batch_rows, "seed": seed, "limit": limit, "held_out": held_out}
-        fit, align = {"steps": fit_steps, "lr": fit_lr}, {"steps": align_steps, "lr": lr}
-        _train_native(other, own, pairs, Path(chosen), {**fit, **options}, {**align, **options})
     found["anchors retrained"] = trials.run(
         "retrained", lambda f: away.attached(load_library(chosen), lambda handle: away.score())
     )
@@ -220,12 +220,26 @@ def _train_native(
     out: Path,
     fit: Mapping[str, Any],
     align: Mapping[str, Any],
+    *,
+    overwrite: bool,
 ) -> None:
-    """Train the same anchors and their keys on the target, each resumable on its own."""
+    """Train the same anchors and their keys on the target, each resumable on its own.
+
+    With ``overwrite`` another job's result gives way; this job's own, of a killed call, is kept.
+    """
+
+    def made(train: Callable[..., object], *args: Any, **options: Any) -> None:  # noqa: ANN401
+        try:
+            train(*args, **options)
+        except ResumeError:
+            if not overwrite:
+                raise
+            train(*args, overwrite=True, **options)
+
     anchors = []
     for name in own.names:
         place = out.with_name(f"{out.name}-{name}")
         hidden = own.anchor(name).config.hidden
-        adapt_fit(model, pairs=pairs[name], name=name, out=place, hidden=hidden, **fit)
+        made(adapt_fit, model, pairs=pairs[name], name=name, out=place, hidden=hidden, **fit)
         anchors.append(place)
-    adapt_align(model, anchors, pairs=pairs, out=out, routing_temperature=own.temperature, **align)
+    made(adapt_align, model, anchors, pairs=pairs, out=out, routing_temperature=own.temperature, **align)

@@ -33,6 +33,7 @@ from consilience.training.precision import choose_precision
 from consilience.training.schedule import learning_rate
 from consilience.training.settings import LOSS_TEMPERATURE, Precision
 
+_SMALLEST_TEMPERATURE = 1e-6  # assumed: far below any use, and far above where 1 / temperature overflows
 _SMALLEST_SAMPLE = 10  # rows for a geometry gauge
 _STEPS_WORTH_MEASURING = 100  # the measurement itself takes the time of ten
 Gauges = dict[str, float]
@@ -71,8 +72,10 @@ class PairSettings:
                 f"adapt: expected steps of at least 1 and batches of at least 2 pairs, got {self.steps} and "
                 f"{self.batch_rows}: a batch's other pairs are its negatives. Raise --steps or --batch-rows"
             )
-        if not (0 < self.lr < math.inf and 0 < self.temperature < math.inf):
-            raise InputError(f"adapt: expected --lr and a temperature above 0, got {self.lr} and {self.temperature}")
+        for option, value in (("--lr", self.lr), ("--loss-temperature", self.temperature)):
+            least = 0 if option == "--lr" else _SMALLEST_TEMPERATURE
+            if not (0 < value < math.inf and value >= least):
+                raise InputError(f"adapt: expected a finite {option} above {least:g}, got {value}. Change it")
         if self.precision not in get_args(Precision):
             raise InputError(f"--precision: expected auto, fp32 or bf16, got {self.precision!r}. Change it")
 
@@ -168,7 +171,7 @@ def train_on_pairs(
         label: of the progress bar.
 
     Raises:
-        DivergedError: the loss isn't finite; the last checkpoint is kept.
+        DivergedError: the loss, a trained weight or an output isn't finite; the last checkpoint is kept.
         InputError: a batch of one class, or of one view, or an unknown precision.
         StorageError: the disk is full; the last checkpoint is kept.
 
@@ -185,9 +188,12 @@ def train_on_pairs(
     began, saved, before = time.monotonic(), time.monotonic(), position.step
 
     def read(journal: TrainingLog) -> None:
+        where = f"{work}: step {position.step}"
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters.values()):
+            raise _diverged(where, "the trained weights aren't finite", settings)
         numbers = gauges() if gauges is not None else {}
         for domain in domains:
-            numbers |= read_pairs(model, domain, settings.seed)
+            numbers |= read_pairs(model, domain, settings, where=where)
         journal.write({"step": position.step, "gauges": numbers})
 
     with (
@@ -266,14 +272,18 @@ def _step(
         loss = _loss(model, domain, rows, settings, where=where)
     value = float(loss.detach())
     if not math.isfinite(value):
-        raise DivergedError(
-            f"{where}: the loss became {value} at --lr {settings.lr:g}. The last checkpoint is kept; run again with a "
-            "lower --lr and --overwrite"
-        )
+        raise _diverged(where, f"the loss became {value}", settings)
     loss.backward()
     optimizers.step()
     optimizers.zero_grad()
     return value
+
+
+def _diverged(where: str, what: str, settings: PairSettings) -> DivergedError:
+    return DivergedError(
+        f"{where}: {what} at --lr {settings.lr:g} and --loss-temperature {settings.temperature:g}. Run again with a "
+        "lower --lr or a higher --loss-temperature, and --overwrite"
+    )
 
 
 def _loss(
@@ -289,17 +299,23 @@ def _loss(
         return pair_infonce(left, right, domain.groups[rows], temperature=settings.temperature)
 
 
-def read_pairs(model: PairModel, domain: PairTokens, seed: int) -> Gauges:
+def read_pairs(model: PairModel, domain: PairTokens, settings: PairSettings, *, where: str) -> Gauges:
     """Measure held-out pairs: R@1 in two galleries (it must fall as the gallery grows), effective rank, self-cosine.
 
     Args:
         model: under the mask that is measured.
         domain: whose held-out pairs.
-        seed: draws the galleries.
+        settings: whose seed draws the galleries.
+        where: for the message.
+
+    Raises:
+        DivergedError: the outputs aren't finite.
     """
     left, right = (model.encode_ids([side[row] for row in domain.held_out]) for side in (domain.left, domain.right))
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        raise _diverged(where, "the outputs aren't finite", settings)
     n = len(left)
-    curve = gallery_curve(left, right, sizes=(max(n // 4, 2), n), rng=rng_from_name("galleries", seed))
+    curve = gallery_curve(left, right, sizes=(max(n // 4, 2), n), rng=rng_from_name("galleries", settings.seed))
     numbers = {f"retrieval_at_1_of_{size}": score for size, score in curve.pairs()}
     if n >= _SMALLEST_SAMPLE:
         numbers |= {"effective_rank": effective_rank(left).participation, "self_cosine": self_cosine(left)}

@@ -10,7 +10,7 @@ from consilience.adapters import anchor as anchor_module
 from consilience.adapters.anchor import mix
 from consilience.adapters.atoms import read_atoms_plain
 from consilience.adapters.attach import attach_amoe, detach_amoe, handle_of
-from consilience.adapters.library import AnchorLibrary
+from consilience.adapters.library import AnchorLibrary, load_library, save_library
 from consilience.adapters.trunk import find_blocks, identify_trunk, run_probe
 from consilience.core.errors import InputError, TrunkMismatchError
 
@@ -448,3 +448,76 @@ def test_numbers_don_t_depend_on_the_batch(make_bert, make_library):
     mask[0, 8:] = 0
     together = _states(model, {"input_ids": padded, "attention_mask": mask})[0, :8]
     np.testing.assert_allclose(together.numpy(), alone[0].numpy(), atol=1e-5)
+
+
+def test_an_anchor_that_only_met_a_forced_trunk_is_not_stored_as_the_other_s(make_bert, make_library, tmp_path):
+    own, other = make_bert(seed=0), make_bert(seed=1)
+    library = make_library("equiv")
+    attach_amoe(own, library)
+    library.add("early")  # met the trunk that the library is on
+    assert library.anchor("early").trunk == identify_trunk(own)
+    detach_amoe(own)
+    assert library.add("fresh").trunk is None
+    attach_amoe(other, library, force=True)
+    library.add("late")
+    detach_amoe(other)
+    assert library.anchor("fresh").trunk == library.anchor("late").trunk == identify_trunk(other)
+    with pytest.raises(TrunkMismatchError, match="unlike its anchor fresh"):
+        save_library(library, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    library.remove("equiv")
+    library.remove("early")
+    save_library(library, tmp_path / "out")
+    handle = attach_amoe(other, load_library(tmp_path / "out"))
+    assert handle.forced is None
+    handle.detach()
+
+
+def test_a_library_attached_under_inference_mode_can_be_used_and_trained_outside(
+    make_bert, make_library, batch, tmp_path
+):
+    model = make_bert()
+    attach_amoe(model, make_library("equiv"))
+    save_library(detach_amoe(model), tmp_path / "library")
+    with torch.inference_mode():
+        handle = attach_amoe(model, tmp_path / "library")
+        expected = _states(model, batch)
+    handle.library.trainable("equiv")
+    with handle.training():
+        states = model(**batch).last_hidden_state
+        states.square().sum().backward()
+    assert torch.equal(states.detach(), expected)
+    assert all(p.grad is not None for p in handle.library.anchor("equiv").block(0).parameters())
+    handle.detach()
+
+
+def test_a_mask_of_an_anchor_that_was_removed_meanwhile_is_named(make_bert, make_library, batch):
+    model = make_bert()
+    handle = attach_amoe(model, make_library())
+    with handle.mask("equiv", "para"):
+        handle.library.remove("equiv")
+        with pytest.raises(InputError, match="expected names among simplify, para, got equiv"):
+            _states(model, batch)
+    with pytest.raises(InputError, match="got \\['equiv', 'para'\\]"):
+        handle.mask(["equiv", "para"])
+    handle.detach()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"layer_types": ["full_attention"] * 2}, {"rope_parameters": {"rope_theta": 77.0, "rope_type": "default"}}],
+)
+def test_positions_and_kinds_of_layers_are_part_of_the_trunk(settings):
+    from transformers import ModernBertConfig, ModernBertModel
+
+    shape = _encoders()["ModernBert"]
+    found = []
+    for more in ({}, settings):
+        torch.manual_seed(0)
+        config = ModernBertConfig(**{**shape, "local_attention": 4, "global_attn_every_n_layers": 3})
+        for key, value in more.items():
+            kinds = {kind: dict(value) for kind in config.rope_parameters} if key == "rope_parameters" else value
+            setattr(config, key, kinds)
+        found.append(ModernBertModel(config))
+    assert all(torch.equal(a, b) for a, b in zip(found[0].parameters(), found[1].parameters(), strict=True))
+    assert identify_trunk(found[0]).fingerprint != identify_trunk(found[1]).fingerprint

@@ -231,3 +231,30 @@ def test_a_kill_while_finishing_loses_nothing(tmp_path, moment):
         assert {p.name: p.read_bytes() for p in out.iterdir()} == {
             p.name: p.read_bytes() for p in whole.iterdir() if p.name != TIMING
         }
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["out.partial", "out.replaced"])
+def test_a_folder_of_somebody_else_with_our_working_name_is_never_deleted(tmp_path, name, overwrite):
+    theirs = tmp_path / name / "thesis.txt"
+    theirs.parent.mkdir()
+    theirs.write_text("years of work")
+    with pytest.raises(ResumeError, match="Move it away"):
+        begin_artefact(tmp_path / "out", {"job": 1}, overwrite=overwrite)
+    assert theirs.read_text() == "years of work"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_a_kill_before_the_plan_leaves_is_no_obstacle(tmp_path):
+    work = partial_path(tmp_path / "out")
+    work.mkdir()
+    (work / ".plan.json.77.tmp").write_text("{")
+    assert begin_artefact(tmp_path / "out", {"job": 1}) == (work, False)
+
+
+def test_overwrite_is_only_advised_where_it_would_be_done(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("x")
+    with pytest.raises(ResumeError) as caught:
+        begin_artefact(tmp_path / "out", {"job": 1})
+    assert "--overwrite" not in str(caught.value)

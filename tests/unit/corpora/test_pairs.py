@@ -129,3 +129,30 @@ def test_the_shared_pairs_are_clean_and_a_polluted_file_is_not(tmp_path):
     polluted = [*zip(clean.left[:100], clean.right[:100], strict=True), ("something else", max(row, key=len).upper())]
     with pytest.raises(CorpusError, match=r"pair 101: holds a sentence of \S+\.tsv"):
         open_pairs(polluted, held_out=tested)
+
+
+def test_a_label_in_any_row_of_jsonl_is_refused_and_blank_lines_hide_nothing(tmp_path):
+    lines = [json.dumps({"sentence1": a, "sentence2": b}) for a, b in GOOD]
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n" + "\n".join([*lines[:9], lines[9][:-1] + ', "Score": 0.1}', *lines[10:]]) + "\n")
+    with pytest.raises(CorpusError, match="got the column Score"):
+        open_pairs(path)
+    path.write_text("\n" + "\n".join(line.replace("sentence1", "a") for line in lines) + "\n")
+    with pytest.raises(CorpusError, match="missing sentence1; it has a, sentence2"):
+        open_pairs(path)
+    path.write_text("[" * 100_000 + "\n")
+    with pytest.raises(CorpusError, match="line 1 isn't JSON"):
+        open_pairs(path)
+
+
+def test_a_column_that_exists_twice_is_refused(tmp_path):
+    texts = [pa.array(side) for side in zip(*GOOD, strict=True)]
+    table = pa.Table.from_arrays([*texts, texts[1]], names=["sentence1", "sentence2", "sentence2"])
+    pq.write_table(table, tmp_path / "p.parquet")
+    with pytest.raises(CorpusError, match="sentence2 exists 2 times"):
+        open_pairs(tmp_path / "p.parquet")
+
+
+def test_rows_in_memory_that_are_no_pairs_are_named():
+    with pytest.raises(CorpusError, match="pair 21: expected two texts"):
+        open_pairs([*GOOD, ("a", "b", "c")])

@@ -112,3 +112,68 @@ def test_what_cannot_be_exported_is_refused(student, library, tmp_path, monkeypa
 
 
 from consilience.exporters.adapted_folder import hub_settings as HUB  # noqa: E402, N812
+
+
+@pytest.fixture
+def folder(student, library, tmp_path):
+    export_adapted(student, library, tmp_path / "out", formats=["huggingface"])
+    return tmp_path / "out"
+
+
+def load_adapted(folder, **options):
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(str(folder), trust_remote_code=True, **options).eval()
+
+
+def states(model):
+    ids = torch.arange(1, 13).reshape(2, 6)
+    with torch.no_grad():
+        return model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+
+
+def test_the_code_in_the_folder_refuses_adapters_that_were_not_exported_with_it(folder):
+    path = folder / "adapters.safetensors"
+    whole = path.read_bytes()
+    for changed in (whole[:-4] + b"\xff" * 4, whole[:-99]):
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match="isn't the file that was exported with this config"):
+            load_adapted(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_trunk_in_half_precision_is_recognised_and_another_one_refused(folder, dtype):
+    from safetensors.torch import load_file, save_file
+
+    assert torch.isfinite(states(load_adapted(folder, dtype=dtype)).float()).all()
+    weights = load_file(folder / "model.safetensors")
+    first = next(iter(weights))
+    save_file({**weights, first: weights[first] + 1}, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="another trunk"):
+        load_adapted(folder, dtype=dtype)
+
+
+def test_a_copy_of_the_loaded_model_has_a_mask_of_its_own(folder):
+    import copy
+
+    model = load_adapted(folder)
+    all_on = states(model)
+    other = copy.deepcopy(model)
+    other.set_anchors()
+    assert torch.equal(states(model), all_on)
+    model.set_anchors()
+    assert torch.equal(states(other), states(model))
+    assert not torch.equal(states(other), all_on)
+
+
+def test_the_loaded_model_saves_a_folder_that_loads_again(folder, tmp_path):
+    model = load_adapted(folder)
+    model.save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again" / "adapters.safetensors").read_bytes() == (folder / "adapters.safetensors").read_bytes()
+    assert torch.equal(states(load_adapted(tmp_path / "again")), states(model))
+
+
+def test_a_model_that_brought_its_anchors_is_not_adapted_twice(folder, library):
+    model = load_adapted(folder)
+    with pytest.raises(InputError, match="exported folder loaded with remote code"):
+        attach_amoe(model, library)
