@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import time
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +22,7 @@ from consilience.banks.manifest import (
 )
 from consilience.banks.reader import Bank, open_bank
 from consilience.banks.rows import are_unit_rows, prepare_rows, preprocessing_constants
-from consilience.core.artefacts import TIMING, begin_artefact, finish_artefact, partial_path
+from consilience.core.artefacts import TIMING, begin_artefact, discard_work, finish_artefact, partial_path
 from consilience.core.errors import BankIntegrityError, ConsilienceError, InputError, ResumeError, ShapeError
 from consilience.core.files import atomic_write, write_json
 from consilience.core.hashing import file_sha256
@@ -193,7 +192,7 @@ class BankWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, ConsilienceError) and self._lock is not None and not self._journal.records:
-            shutil.rmtree(self.work, ignore_errors=True)  # nothing to continue from, so nothing is left behind
+            discard_work(self.work)  # nothing to continue from, so nothing is left behind
         self.close()
 
     def __del__(self) -> None:

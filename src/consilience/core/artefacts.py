@@ -9,11 +9,12 @@ is the only file outside the manifest: all others are the same bytes however oft
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import BankIntegrityError, InputError, ResumeError
+from consilience.core.errors import BankIntegrityError, InputError, ResumeError, StorageError
 from consilience.core.files import read_json, storage_errors, sync_directory, write_json
 from consilience.core.hashing import content_id, file_sha256
 
@@ -22,6 +23,7 @@ PLAN = "plan.json"
 TIMING = "timing.json"
 REPLACES = "replaces"  # empty file in a working folder: the artefact may take an older one's place
 SCHEMA_VERSION = 1
+_DISCARDED = {"discarded": True}  # plan of a working folder that is being deleted
 
 
 def partial_path(out: Path) -> Path:
@@ -55,13 +57,14 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
         require_replaceable(out)
         found_plan = read_plan(work) if work.is_dir() else None
         if found_plan is not None and found_plan != plan:
-            with storage_errors(work):
-                shutil.rmtree(work)
+            discard_work(work)
     elif out.exists():
         raise ResumeError(f"{out}: already exists. {_way_out(out)}")
     old = _replaced_path(out)
     if old.exists() and not _is_ours(old):
         raise ResumeError(f"{old}: is in the way: the folder that is replaced waits there. Move it away")
+    if read_plan(work) == _DISCARDED:  # killed while it was being deleted
+        discard_work(work)
     if (work / PLAN).is_file():
         found = read_json(work / PLAN)
         if found == plan:
@@ -87,6 +90,21 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
 def read_plan(work: Path) -> Any | None:  # noqa: ANN401 - any JSON value
     """Return the job that a working folder belongs to, or None when it has no plan."""
     return read_json(work / PLAN) if (work / PLAN).is_file() else None
+
+
+def discard_work(work: Path) -> None:
+    """Delete a working folder, as far as the file system allows; after a kill midway it's known to be worthless."""
+    if not work.is_dir():
+        return
+    with contextlib.suppress(StorageError):
+        write_json(work / PLAN, _DISCARDED)
+    for path in sorted(work.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != PLAN:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def require_replaceable(out: Path) -> None:

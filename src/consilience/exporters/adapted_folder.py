@@ -7,7 +7,6 @@ The folder without remote code is the bare student: ``AutoModel`` and ``Sentence
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,14 @@ import numpy as np
 from consilience.adapters.attach import attach_amoe
 from consilience.adapters.library import AnchorLibrary
 from consilience.adapters.masks import ALL, OFF, Mask
-from consilience.core.artefacts import begin_artefact, finish_artefact, is_finished, partial_path, verify_artefact
+from consilience.core.artefacts import (
+    begin_artefact,
+    discard_work,
+    finish_artefact,
+    is_finished,
+    partial_path,
+    verify_artefact,
+)
 from consilience.core.errors import InputError
 from consilience.core.files import atomic_write, read_json, write_json
 from consilience.core.hashing import content_id
@@ -110,7 +116,7 @@ def export_adapted(
             return verify_artefact(out)
         if partial_path(out).is_dir():  # deterministic and quick: a leftover is dropped, not continued
             begin_artefact(out, plan, overwrite=overwrite)
-            shutil.rmtree(partial_path(out))
+            discard_work(partial_path(out))
         work, _ = begin_artefact(out, plan, overwrite=overwrite)
         try:
             parity = _write(parts, student, handle, work, formats, baked)
@@ -127,7 +133,7 @@ def export_adapted(
                 files=[name for name in files if name not in ("plan.json", "replaces")],
             )
         except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
+            discard_work(work)
             raise
     finally:
         handle.detach()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from consilience.core.artefacts import (
     PLAN,
     REPLACES,
     begin_artefact,
+    discard_work,
     finish_artefact,
     is_finished,
     partial_path,
@@ -108,7 +108,7 @@ def export_student(
         return verify_artefact(out)
     # An export takes seconds and is deterministic: a leftover of a killed one is dropped, not continued.
     if read_plan(partial_path(out)) == plan:
-        shutil.rmtree(partial_path(out))
+        discard_work(partial_path(out))
     work, _ = begin_artefact(out, plan, overwrite=overwrite)
     try:
         parity = _write_forms(parts, chosen, work, quantize)
@@ -154,7 +154,7 @@ def export_student(
             files=[name for name in files if name not in (PLAN, MANIFEST, REPLACES)],
         )
     except BaseException:
-        shutil.rmtree(work, ignore_errors=True)  # a refused or interrupted export leaves nothing behind
+        discard_work(work)  # a refused or interrupted export leaves nothing behind
         raise
 
 

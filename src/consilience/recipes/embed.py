@@ -7,13 +7,12 @@ is embedded shard by shard; a finished shard survives whatever happens, and the 
 from __future__ import annotations
 
 import shlex
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import require_apart, settle_artefact
+from consilience.core.artefacts import discard_work, require_apart, settle_artefact
 from consilience.core.errors import CorpusError, InputError, TeacherError
 from consilience.core.files import write_json
 from consilience.core.progress import log, progress_bar
@@ -188,7 +187,7 @@ def _embed_missing(writer: BankWriter, corpus: Corpus, encoder: Encoder, fingerp
 
 def _corpus_changed(writer: BankWriter, name: str) -> CorpusError:
     """Discard the shards, any of which may be of the changed rows, and return the error to raise."""
-    shutil.rmtree(writer.work)
+    discard_work(writer.work)
     return CorpusError(f"{name}: the corpus changed while it was being embedded. Run the same command again")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from consilience.core.artefacts import (
     TIMING,
     begin_artefact,
+    discard_work,
     is_finished,
     partial_path,
     require_apart,
@@ -192,7 +192,7 @@ def migrate(
         way: Way = "adapter" if rewrite is None else "rewrite"
         chosen = {other: scores.best(other) for other in WAYS if other == way or _usable(scores, other)}
     except (AlignmentRefusedError, CorpusError, FrameMismatchError, InputError, ShapeError):
-        shutil.rmtree(work, ignore_errors=True)  # a refusal leaves nothing behind
+        discard_work(work)  # a refusal leaves nothing behind
         raise
     best = chosen[way]
     reached = best.retention[10].low >= bar

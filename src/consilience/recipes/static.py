@@ -7,7 +7,6 @@ anything; the whole takes minutes. With a consensus of real texts at hand, one r
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from consilience.core.artefacts import (
     REPLACES,
     TIMING,
     begin_artefact,
+    discard_work,
     finish_artefact,
     is_finished,
     require_apart,
@@ -254,7 +254,7 @@ def _nothing_left(partial: Path, *, fresh: bool) -> Iterator[None]:
     except ConsilienceError:
         kept = (path for path in partial.rglob("*") if path.is_file() and path.name not in (PLAN, REPLACES))
         if fresh and not any(kept):
-            shutil.rmtree(partial, ignore_errors=True)
+            discard_work(partial)
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -258,3 +259,22 @@ def test_overwrite_is_only_advised_where_it_would_be_done(tmp_path):
     with pytest.raises(ResumeError) as caught:
         begin_artefact(tmp_path / "out", {"job": 1})
     assert "--overwrite" not in str(caught.value)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_kill_while_a_working_folder_is_deleted_is_no_obstacle(tmp_path, monkeypatch, overwrite):
+    out = tmp_path / "out"
+    work, _ = begin_artefact(out, {"job": 1})
+    (work / "checkpoints").mkdir()
+    (work / "checkpoints" / "step-1").write_text("x")
+
+    def killed(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        begin_artefact(out, {"job": 2}, overwrite=True)
+    monkeypatch.undo()
+    assert (work / "checkpoints" / "step-1").exists()
+    assert begin_artefact(out, {"job": 1}, overwrite=overwrite) == (work, False)  # the half-deleted one isn't continued
+    assert not (work / "checkpoints").exists()
