@@ -152,7 +152,7 @@ CASES = {
     "rate without end": (FIT + " {p}/equiv.jsonl --lr inf", "expected a finite --lr above 0, got inf"),
     "no loss temperature": (
         FIT + " {p}/equiv.jsonl --loss-temperature 1e-300",
-        "expected a finite --loss-temperature above 1e-06, got 1e-300",
+        "expected a finite --loss-temperature of at least 1e-06, got 1e-300",
     ),
     "a name that is a mask": (
         FIT.replace("--name equiv", "--name input") + " {p}/equiv.jsonl",

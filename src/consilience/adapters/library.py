@@ -44,6 +44,7 @@ class AnchorLibrary(nn.Module):
         provenance: by anchor's name, and "keys" for the keys: how they were trained, as JSON (recipe, data fingerprint,
             seeds).
         keys_trunk: the trunk that the keys were aligned on, None before that.
+        met: the trunk that the library is on, forced or not, and that a new anchor is therefore bound to; else None.
 
     Raises:
         InputError: a size below one, or a temperature that isn't above 0.

@@ -49,28 +49,29 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
         The working folder, and whether it continues an interrupted run.
 
     Raises:
-        ResumeError: ``out`` exists and may not be overwritten, or its partial folder belongs to another job.
+        ResumeError: ``out`` exists and may not be overwritten, its partial folder belongs to another job, or a folder of
+            somebody else has the name of one that this job would delete.
         StorageError: the folder can't be made.
     """
     work = partial_path(out)
     if overwrite:
         require_replaceable(out)
-        found_plan = read_plan(work) if work.is_dir() else None
-        if found_plan is not None and found_plan != plan:
-            discard_work(work)
     elif out.exists():
         raise ResumeError(f"{out}: already exists. {_way_out(out)}")
     old = _replaced_path(out)
     if old.exists() and not _is_ours(old):
         raise ResumeError(f"{old}: is in the way: the folder that is replaced waits there. Move it away")
-    if read_plan(work) == _DISCARDED:  # killed while it was being deleted
+    found = read_plan(work)
+    if found == _DISCARDED or (
+        overwrite and found not in (None, plan)
+    ):  # killed while it was being deleted, or unwanted
         discard_work(work)
-    if (work / PLAN).is_file():
-        found = read_json(work / PLAN)
-        if found == plan:
-            if overwrite:
-                (work / REPLACES).touch()
-            return work, True
+        found = None
+    if found == plan:
+        if overwrite:
+            (work / REPLACES).touch()
+        return work, True
+    if found is not None:
         keys = sorted(k for k in {*found, *plan} if found.get(k) != plan.get(k))
         raise ResumeError(
             f"{work}: an interrupted run of another job (differs in {', '.join(keys)}). "

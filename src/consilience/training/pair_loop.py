@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from consilience.adapters.dispatch import SMALLEST_TEMPERATURE
 from consilience.adapters.views import require_two_inputs, require_two_views
 from consilience.core.errors import InputError
 from consilience.core.progress import log, progress_bar
@@ -33,7 +34,6 @@ from consilience.training.precision import choose_precision
 from consilience.training.schedule import learning_rate
 from consilience.training.settings import LOSS_TEMPERATURE, Precision
 
-_SMALLEST_TEMPERATURE = 1e-6  # assumed: far below any use, and far above where 1 / temperature overflows
 _SMALLEST_SAMPLE = 10  # rows for a geometry gauge
 _STEPS_WORTH_MEASURING = 100  # the measurement itself takes the time of ten
 Gauges = dict[str, float]
@@ -72,10 +72,13 @@ class PairSettings:
                 f"adapt: expected steps of at least 1 and batches of at least 2 pairs, got {self.steps} and "
                 f"{self.batch_rows}: a batch's other pairs are its negatives. Raise --steps or --batch-rows"
             )
-        for option, value in (("--lr", self.lr), ("--loss-temperature", self.temperature)):
-            least = 0 if option == "--lr" else _SMALLEST_TEMPERATURE
-            if not (0 < value < math.inf and value >= least):
-                raise InputError(f"adapt: expected a finite {option} above {least:g}, got {value}. Change it")
+        if not 0 < self.lr < math.inf:
+            raise InputError(f"adapt: expected a finite --lr above 0, got {self.lr}. Change it")
+        if not SMALLEST_TEMPERATURE <= self.temperature < math.inf:
+            raise InputError(
+                f"adapt: expected a finite --loss-temperature of at least {SMALLEST_TEMPERATURE:g}, got "
+                f"{self.temperature}. Change it"
+            )
         if self.precision not in get_args(Precision):
             raise InputError(f"--precision: expected auto, fp32 or bf16, got {self.precision!r}. Change it")
 
