@@ -49,8 +49,8 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
         The working folder, and whether it continues an interrupted run.
 
     Raises:
-        ResumeError: ``out`` exists and may not be overwritten, its partial folder belongs to another job, or a folder of
-            somebody else has the name of one that this job would delete.
+        ResumeError: ``out`` exists and may not be overwritten, its partial folder belongs to another job, or a folder
+            of somebody else has the name of one that this job would delete.
         StorageError: the folder can't be made.
     """
     work = partial_path(out)
