@@ -11,10 +11,10 @@ BIN := $(VENV)/bin
 help:
 	@echo "make quickstart   a corpus from the built-in grammar, four real teachers, a small student, a report (under 10 minutes)"
 	@echo "make flickr       the main job on real captions (needs CONSILIENCE_DATA)"
-	@echo "make test         all tests"
+	@echo "make test         all tests, those of the real corpora where CONSILIENCE_DATA names them"
 	@echo "make lint         ruff, mypy, import-linter, documentation"
 	@echo "make docs         the documentation as a site in site/"
-	@echo "make bench        benchmarks of speed and memory"
+	@echo "make bench        benchmarks of speed and memory (needs CONSILIENCE_DATA)"
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
@@ -48,7 +48,7 @@ lint: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate_cli.py

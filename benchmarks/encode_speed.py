@@ -26,7 +26,9 @@ import pyarrow.parquet as pq
 
 def captions(rows: int) -> list[str]:
     """Every k-th Flickr30k caption, so that lengths are the corpus's own."""
-    root = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not os.environ.get("CONSILIENCE_DATA"):
+        sys.exit("CONSILIENCE_DATA isn't set: it names the folder with captions/captions.parquet")
+    root = Path(os.environ["CONSILIENCE_DATA"])
     table = pq.read_table(root / "captions" / "captions.parquet")
     texts = table.filter(pc.equal(table["source"], "flickr30k"))["text"].to_pylist()
     return texts[:: max(1, len(texts) // rows)][:rows]

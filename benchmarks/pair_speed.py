@@ -1,6 +1,6 @@
 """Seconds of a training step on pairs: what padding, attention kernel and precision cost, and what a library takes.
 
-    python benchmarks/pair_speed.py TRUNK --data ../shared/data [--threads 2] [--batches 5] [--pairs 96] [--json]
+    python benchmarks/pair_speed.py TRUNK --data $CONSILIENCE_DATA [--threads 2] [--batches 5] [--pairs 96] [--json]
 
 A step is one batch of real pairs through the frozen trunk, forward and backward, with one anchor trained alone (solo),
 or with three anchors attached and the keys trained, or with none: the bare trunk's own forward pass and the backward

@@ -27,7 +27,9 @@ import pyarrow.parquet as pq
 
 def captions(rows: int) -> list[str]:
     """Flickr30k captions of 8 to 12 words, each once, spread over the corpus."""
-    root = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not os.environ.get("CONSILIENCE_DATA"):
+        sys.exit("CONSILIENCE_DATA isn't set: it names the folder with captions/captions.parquet")
+    root = Path(os.environ["CONSILIENCE_DATA"])
     table = pq.read_table(root / "captions" / "captions.parquet", columns=["text", "source"])
     texts = table.filter(pc.equal(table["source"], "flickr30k"))["text"].to_pylist()
     short = [text for text in dict.fromkeys(texts) if 8 <= len(text.split()) <= 12]

@@ -6,7 +6,7 @@ The two take turns, so that a busy machine slows both.
 
     python benchmarks/train_speed.py [--student mini] [--steps 20] [--rounds 3] [--precision fp32] [--json]
 
-Captions come from CONSILIENCE_DATA (or ../shared/data beside the repository); without it, from the caption grammar.
+Captions come from CONSILIENCE_DATA; without it, from the caption grammar.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ DIMENSIONS = 384
 
 def read_captions(rows: int) -> tuple[str, list[str]]:
     """Return where the captions come from, and the captions."""
-    folder = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    path = folder / "captions" / "captions.parquet"
-    if not path.is_file():
+    folder = os.environ.get("CONSILIENCE_DATA")
+    path = Path(folder or "", "captions", "captions.parquet")
+    if not folder or not path.is_file():
         return "caption grammar", list(generate_captions(rows))
     column = "caption" if "caption" in _columns(path) else None
     return path.name, list(open_corpus(path, column=column, limit=rows, on_fault="drop"))

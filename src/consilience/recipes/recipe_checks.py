@@ -41,8 +41,8 @@ def resolve_paths(parts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if corpus.get("path") and not corpus["path"].startswith("hub:") and corpus["path"] != "-":
         corpus["path"] = _absolute(corpus["path"], folder)
     evaluate = result.get("evaluate") or {}
-    if evaluate.get("data"):
-        evaluate["data"] = _absolute(evaluate["data"], folder)
+    if "data" in evaluate:  # an empty one is none: ${NAME:-} where the variable isn't set
+        evaluate["data"] = _absolute(evaluate["data"], folder) if evaluate["data"] else None
     student = result.get("student") or {}
     for key in ("tokenizer", "init", "token_table"):
         if student.get(key) and (folder / student[key]).exists():

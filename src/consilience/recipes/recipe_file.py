@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from consilience.core.errors import RecipeError
 from consilience.recipes.recipe_checks import check_parts, resolve_paths
-from consilience.recipes.recipe_values import apply_settings, expand_environment
+from consilience.recipes.recipe_values import apply_settings, expand_environment, follows_unset
 from consilience.recipes.toml_document import describe_fault, read_toml
 
 Count = Annotated[int, Field(ge=1)]
@@ -196,7 +196,7 @@ def load_recipe(path: str | Path, *, settings: Sequence[str] = ()) -> Recipe:
     faults += shape_faults
     # Tables that are well-formed are checked even when another is not, so that one pass shows every fault.
     parts = resolve_paths(recipe.model_dump() if recipe else _sound_parts(document), path.resolve().parent)
-    faults += check_parts(parts)
+    faults += [fault for fault in check_parts(parts) if not follows_unset(fault)]
     if faults:
         raise RecipeError(str(path), faults)
     return Recipe.model_validate(parts)

@@ -21,21 +21,34 @@ def expand_environment(
     faults: list[str],
     *,
     environment: Mapping[str, str] | None = None,
-    key: str = "",
 ) -> Any:  # noqa: ANN401 - any TOML value
     """Replace ``${NAME}`` and ``${NAME:-default}`` in every string of a TOML value.
 
     Args:
         value: string, number, list or table.
-        faults: collects a clause for every variable that is unset and has no default.
+        faults: collects a clause for every variable that is unset and has no default; its value stays as written.
         environment: the variables; the process's own when None.
-        key: where the value stands, for the fault.
 
     Example:
         >>> expand_environment({"path": "${DATA:-data}/a.txt"}, [], environment={})
         {'path': 'data/a.txt'}
     """
-    variables = os.environ if environment is None else environment
+    unset: dict[str, list[str]] = {}
+    expanded = _expand(value, os.environ if environment is None else environment, "", unset)
+    faults += [
+        f"{', '.join(dict.fromkeys(keys))}: environment variable {name} is not set. Set it or write "
+        f"${{{name}:-default}}"
+        for name, keys in unset.items()
+    ]
+    return expanded
+
+
+def follows_unset(fault: str) -> bool:
+    """Return whether a fault cites a value that still has a variable in it, which is a fault of its own."""
+    return _VARIABLE.search(fault) is not None
+
+
+def _expand(value: Any, variables: Mapping[str, str], key: str, unset: dict[str, list[str]]) -> Any:  # noqa: ANN401
     if isinstance(value, str):
 
         def substitute(match: re.Match[str]) -> str:
@@ -45,23 +58,16 @@ def expand_environment(
                 starts = match.start() == 0 and not Path(found).is_absolute() and Path(found).exists()
                 return str(Path(found).resolve()) if starts else found
             if match[2] is None:
-                faults.append(
-                    f"{key}: environment variable {match[1]} is not set. Set it or write ${{{match[1]}:-default}}"
-                )
+                unset.setdefault(match[1], []).append(key)
                 return match[0]
             return match[2]
 
         return _VARIABLE.sub(substitute, value)
     if isinstance(value, list):
-        return [
-            expand_environment(item, faults, environment=variables, key=f"{key}[{i}]") for i, item in enumerate(value)
-        ]
+        return [_expand(item, variables, f"{key}[{i}]", unset) for i, item in enumerate(value)]
     if isinstance(value, dict):
         prefix = f"{key}." if key else ""
-        return {
-            name: expand_environment(item, faults, environment=variables, key=prefix + name)
-            for name, item in value.items()
-        }
+        return {name: _expand(item, variables, prefix + name, unset) for name, item in value.items()}
     return value
 
 

@@ -25,7 +25,7 @@ from consilience.recipes.recipe_file import (
     TeacherPart,
     TrainPart,
 )
-from consilience.recipes.recipe_values import apply_settings, expand_environment
+from consilience.recipes.recipe_values import apply_settings, expand_environment, follows_unset
 from consilience.recipes.study_cells import grid_cells
 from consilience.recipes.study_checks import check_study, decided_elsewhere, resolve_study
 from consilience.recipes.toml_document import describe_fault, read_toml
@@ -213,7 +213,7 @@ def load_study(path: str | Path, *, settings: Sequence[str] = ()) -> Study:
         resolved = Study.model_validate(parts)
         options = {part.name: resolved.options_of(part) for part in resolved.students}
         checked = check_study(parts, grid_cells(resolved), options)
-        faults += [fault for fault in checked if not _follows(fault, faulty)]
+        faults += [fault for fault in checked if not (follows_unset(fault) or _follows(fault, faulty))]
     if study is None or faults:
         raise RecipeError(str(path), list(dict.fromkeys(faults)))
     return resolved

@@ -10,7 +10,7 @@ from consilience.core.errors import CorpusError, InputError
 from consilience.corpora.contamination import HeldOutSentences, exact_key, near_key, read_held_out
 from consilience.corpora.pairs import open_pairs
 
-DATA = Path(os.environ.get("CONSILIENCE_DATA") or Path(__file__).parents[4] / "shared" / "data")
+DATA = Path(os.environ.get("CONSILIENCE_DATA", ""))
 GOOD = [(f"a cat number {i}", f"the {i}th cat is here") for i in range(20)]
 
 
@@ -118,8 +118,7 @@ def test_a_test_sentence_in_the_pairs_is_refused(tmp_path):
         read_held_out([tmp_path])
 
 
-@pytest.mark.data
-@pytest.mark.skipif(not (DATA / "pairs").is_dir(), reason="no pair data")
+@pytest.mark.data("pairs", "sts")
 def test_the_shared_pairs_are_clean_and_a_polluted_file_is_not(tmp_path):
     tested = read_held_out([DATA])
     clean = open_pairs(DATA / "pairs" / "equivalence.parquet", limit=5000, held_out=tested)

@@ -60,6 +60,13 @@ def test_environment_variables_expand_everywhere(tmp_path, monkeypatch):
     assert expanded == {"a": ["/data/b", "z"], "n": 3, "t": {"p": "${MISSING}"}}
     assert len(faults) == 1
     assert faults[0].startswith("t.p: environment variable MISSING is not set")
+    # One variable is one fault, wherever it stands.
+    faults.clear()
+    expand_environment({"a": ["${X}", "${X}${X}"], "t": {"p": "${Y}"}}, faults, environment={"X": ""})
+    assert [fault.partition(". ")[0] for fault in faults] == [
+        "a[0], a[1]: environment variable X is not set",
+        "t.p: environment variable Y is not set",
+    ]
     # A relative path from the environment means: relative to where the person is.
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)

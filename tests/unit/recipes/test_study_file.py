@@ -10,7 +10,6 @@ from consilience.recipes.study_cells import Cell, grid_cells
 from consilience.recipes.study_file import load_study
 from consilience.recipes.study_starts import options_content
 
-ROOT = Path(__file__).parents[3]
 GOOD = """
 name = "small"
 objectives = ["composite", "mimicry"]
@@ -163,11 +162,3 @@ def test_files_count_by_their_content_and_telemetry_not_at_all(tmp_path):
 
 def test_a_slug_is_a_folders_name():
     assert Cell("infonce=1,mimicry=0.5", "a b/c", "micro", 2).slug == "infonce-1-mimicry-0.5-a-b-c-micro-s2"
-
-
-@pytest.mark.data
-@pytest.mark.weights
-@pytest.mark.parametrize(("name", "count"), [("nine-objectives", 18), ("committees", 22)])
-def test_the_shipped_studies_are_sound(name, count):
-    cells = grid_cells(load_study(ROOT / "studies" / f"{name}.toml"))
-    assert len(cells) == count

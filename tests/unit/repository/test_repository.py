@@ -32,6 +32,16 @@ def test_no_file_names_a_place_on_one_machine():
     assert found == []
 
 
+def test_no_file_but_that_of_continuous_integration_knows_what_lies_beside_the_checkout():
+    beside = re.compile(r"\.\./" + "shared|[\"']" + "shared[\"'] */")
+    found = [
+        str(path.relative_to(ROOT))
+        for path in tracked_files()
+        if path != ROOT / ".ci" / "run" and beside.search(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def test_no_forbidden_constructs_in_the_source():
     patterns = {
         "pickle": r"^\s*(import|from) pickle",
