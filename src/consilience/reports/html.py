@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Mapping
 from string import Template
 
@@ -33,7 +34,7 @@ em { color: var(--faint); }
 a { color: var(--link); }
 .wide { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .34rem .75rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+th, td { padding: .34rem .75rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: baseline; }
 th { background: var(--band); font-weight: 600; }
 tbody tr:hover { background: var(--band); }
 code, pre { font: .86em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
@@ -64,6 +65,8 @@ def render_html(markdown: str, *, title: str, images: Mapping[str, str]) -> str:
     """
     module = require("markdown_it", extra="report", purpose="to write HTML reports")
     body = module.MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    # Cells break into lines where a table would be wider than the page; an interval stays in one piece.
+    body = re.sub(r"\[([-+−.\d]+), ([-+−.\d]+)\]", r"[\1,&nbsp;\2]", body)
     body = body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
     for address, svg in images.items():
         encoded = base64.b64encode(svg.encode()).decode()

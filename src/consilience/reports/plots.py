@@ -40,6 +40,26 @@ def new_figure(width: float, height: float, columns: int = 1) -> tuple[Any, list
     return figure, [figure.add_subplot(1, columns, i + 1) for i in range(columns)]
 
 
+def add_legend(figure: Any, axis: Any, *, place: str = "outside upper left", size: float = 9) -> None:  # noqa: ANN401
+    """Put an axis' legend beside all axes, in as many columns as fit; the figure grows by its height.
+
+    Args:
+        figure: what it belongs to.
+        axis: whose curves or bars it names.
+        place: where, as matplotlib calls it.
+        size: of its letters, in points.
+    """
+    handles, labels = axis.get_legend_handles_labels()
+    for columns in range(min(len(labels), 8), 0, -1):
+        legend = figure.legend(handles, labels, loc=place, ncols=columns, fontsize=size)
+        wide, high = (legend.get_window_extent().size + 2 * size) / figure.dpi
+        if wide <= figure.get_figwidth():
+            break
+        if columns > 1:
+            legend.remove()
+    figure.set_size_inches(max(wide, figure.get_figwidth()), figure.get_figheight() + high)
+
+
 def to_svg(figure: Any) -> str:  # noqa: ANN401 - matplotlib is untyped here
     """Return a figure as SVG without dates, so that equal plots are equal bytes."""
     buffer = io.StringIO()
@@ -136,7 +156,7 @@ def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) 
     tasks = list(next(iter(scores.values())))
     width = 0.82 / len(scores)
     with styled():
-        figure, (axis,) = new_figure(max(5.5, 1.6 + 0.19 * len(tasks) * (len(scores) + 1)), 3.7)
+        figure, (axis,) = new_figure(max(6.5, 1.6 + 0.19 * len(tasks) * (len(scores) + 1)), 3.4)
         for i, (model, by_task) in enumerate(scores.items()):
             values = np.array([by_task[task] for task in tasks], dtype=np.float64)
             x = np.arange(len(tasks)) + (i - (len(scores) - 1) / 2) * width
@@ -148,5 +168,5 @@ def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) 
         axis.set_ylabel("Spearman")
         axis.set_ylim(bottom=min(0.0, *(triple[1] for by_task in scores.values() for triple in by_task.values())))
         axis.grid(visible=False, axis="x")
-        axis.legend(fontsize=9, ncols=min(len(scores), 5), loc="lower left", bbox_to_anchor=(0, 1.0))
+        add_legend(figure, axis)
         return to_svg(figure)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from consilience.reports.plots import COLOURS, new_figure, styled, to_svg
+from consilience.reports.plots import COLOURS, add_legend, new_figure, styled, to_svg
 
 Json = Mapping[str, Any]
 _MARKS = ("o", "s", "D", "^", "v", "P", "X", "*")
@@ -131,7 +131,7 @@ def _plot_dial(dial: Sequence[Json]) -> str:
 def _plot_set_points(groups: Mapping[str, Sequence[Json]]) -> str:
     """Agreement with the own target over the steps: where each objective's curve settles."""
     with styled():
-        figure, (axis,) = new_figure(7.6, 4.2)
+        figure, (axis,) = new_figure(7.6, 3.8)
         for i, (name, members) in enumerate(groups.items()):
             for j, cell in enumerate(members):
                 training = cell["training"]
@@ -147,7 +147,7 @@ def _plot_set_points(groups: Mapping[str, Sequence[Json]]) -> str:
                 )
         axis.set_xlabel("step")
         axis.set_ylabel("cosine to the own target, held out")
-        axis.legend(fontsize=8, bbox_to_anchor=(1.01, 1.0), loc="upper left")
+        add_legend(figure, axis, size=8)
         return to_svg(figure)
 
 
@@ -157,7 +157,7 @@ def _plot_terms(groups: Mapping[str, Sequence[Json]]) -> str:
     columns = min(4, len(names))
     rows = math.ceil(len(names) / columns)
     with styled():
-        figure, _ = new_figure(3.5 * columns, 2.7 * rows + 0.5, 0)
+        figure, _ = new_figure(3.5 * columns, 2.7 * rows, 0)
         for at, name in enumerate(names):
             axis = figure.add_subplot(rows, columns, at + 1)
             for i, (label, members) in enumerate(groups.items()):
@@ -175,8 +175,7 @@ def _plot_terms(groups: Mapping[str, Sequence[Json]]) -> str:
                         label=label,
                     )
             axis.set_title(name, loc="left", fontsize=10, fontweight="bold")
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), fontsize=8)
+        add_legend(figure, figure.axes[0], place="outside lower center", size=8)
         return to_svg(figure)
 
 
@@ -202,7 +201,7 @@ def _plot_descent(members: Sequence[Json]) -> str:
             axis.set_title(f"seed {cell['seed']}", loc="left", fontsize=10)
             axis.set_xlabel("step")
             axis.set_ylim(bottom=0, top=min(axis.get_ylim()[1], 3))
-        axes[-1].legend(fontsize=7.5, bbox_to_anchor=(1.01, 1.0), loc="upper left")
+        add_legend(figure, axes[-1], size=7.5)
         return to_svg(figure)
 
 

@@ -11,6 +11,7 @@ from consilience.recipes.run_report import portable_text
 from consilience.reports.html import render_html
 from consilience.reports.markdown import markdown_table, number
 from consilience.reports.plots import plot_agreement, plot_scores, plot_spectra, plot_training
+from consilience.reports.study_plots import _plot_descent, _plot_set_points, _plot_terms
 from consilience.reports.training_log import flatten_entry, training_panels
 
 LOG = [
@@ -82,6 +83,45 @@ def test_plots_are_svg_and_the_same_bytes_each_time():
     first = draw()
     assert all(text.startswith("<svg") and text.rstrip().endswith("</svg>") for text in first)
     assert first == draw()
+
+
+NAMES = ["student", "minilm", "paraphrase", "wordllama", "glove"]
+
+
+def letters(svg):
+    """Return how far to the left and right the upright texts of a plot reach, and the plot's width, in points."""
+    width = float(re.search(r'viewBox="0 0 ([\d.]+) ', svg)[1])
+    reach = []
+    for x, scale, glyphs in re.findall(
+        r'<g transform="translate\(([-\d.]+) [-\d.]+\) scale\(([\d.]+) -[\d.]+\)">(.*?)</g>', svg, re.DOTALL
+    ):
+        steps = [float(step) for step in re.findall(r'<use [^>]*transform="translate\(([\d.]+)', glyphs)]
+        reach.append((float(x), float(x) + float(scale) * (max(steps, default=0.0) + 60)))  # a letter is 60 units wide
+    return min(left for left, _ in reach), max(right for _, right in reach), width
+
+
+@pytest.mark.parametrize("tasks", [1, 9])
+@pytest.mark.parametrize("suffix", ["", "-a-student-of-a-longer-name", "-" + "x" * 90])
+def test_a_bar_charts_legend_is_all_there(tasks, suffix):
+    bars = {f"task{i}": (0.5, 0.4, 0.6) for i in range(tasks)}
+    left, right, width = letters(plot_scores({name + suffix: bars for name in NAMES}))
+    assert left > 0
+    assert right < width
+
+
+def test_a_studys_legends_are_all_there():
+    training = {
+        "gauge_steps": [0, 9],
+        "target_cosine": [0.1, 0.5],
+        "term_steps": [1, 9],
+        "terms": {name: [2.0, 1.0] for name in ("mimicry", "infonce", "relational-knowledge")},
+        "objective_weights": {"mimicry": 1.0},
+    }
+    groups = {f"objective-{i} · target-{i} · a student": [{"training": training, "seed": 0}] for i in range(22)}
+    for svg in (_plot_set_points(groups), _plot_terms(groups), _plot_descent(next(iter(groups.values())))):
+        left, right, width = letters(svg)
+        assert left > 0
+        assert right < width
 
 
 def test_the_training_log_becomes_panels():
