@@ -31,5 +31,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in reporter.stats.get("skipped", [])]
     unexpected = sorted({reason for reason in reasons if not reason.startswith(ALLOWED)})
     if unexpected and session.exitstatus == pytest.ExitCode.OK:
-        reporter.write_line(f"skipped, though CONSILIENCE_EVERY_TEST is set: {'; '.join(unexpected)}", red=True)
+        reporter.write_line(f"\nskipped, though CONSILIENCE_EVERY_TEST is set: {'; '.join(unexpected)}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,6 +1,5 @@
 """Study files: every fault at once, the grid that they mean, what goes to each training."""
 
-
 import pytest
 
 from consilience.core.errors import InputError, RecipeError, ResumeError
