@@ -1,4 +1,4 @@
-"""The tests' own conftest: what lacks its data is skipped with the reason; where everything is at hand, a skip fails."""
+"""The tests' conftest: what lacks its data is skipped with the reason; where everything is at hand, a skip fails."""
 
 import os
 import shutil
