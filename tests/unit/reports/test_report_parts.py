@@ -1,5 +1,6 @@
 """Report parts: tables, pages, plots, training curves."""
 
+import html
 import re
 from html.parser import HTMLParser
 
@@ -20,6 +21,8 @@ LOG = [
     {"step": 11, "rows": 88, "loss": 1.0, "terms": {"infonce": 0.8, "mimicry": 0.2}},
     {"step": 11, "rows": 88, "gauges": {"target_cosine": 0.7, "effective_rank": 8.0, "retrieval_at_1_of_50": 0.9}},
 ]
+
+NAMES = ["student", "minilm", "paraphrase", "wordllama", "glove"]
 
 
 class Tags(HTMLParser):
@@ -67,6 +70,38 @@ def test_a_page_is_self_contained_and_shows_raw_html_as_text():
     assert "prefers-color-scheme: dark" in page
 
 
+def narrowest(page):
+    """Return how wide the widest table has to be at least, in pixels: every column's longest piece, and the padding."""
+    assert "nowrap" not in page
+    widths = []
+    for table in re.findall(r"<table>.*?</table>", page, re.DOTALL):
+        rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in table.split("</tr>")[:-1]]
+        pieces = [[re.split(r"[ -]", html.unescape(re.sub("<[^>]+>", "", cell))) for cell in row] for row in rows]
+        columns = [max(len(piece) for cell in column for piece in cell) for column in zip(*pieces, strict=True)]
+        widths.append(sum(8.5 * letters + 24 for letters in columns))
+    return max(widths)
+
+
+def test_a_wide_table_fits_into_the_page_by_wrapping_but_never_inside_an_interval():
+    teachers = [
+        (f"{name} (reference)", f"`packaged:{name}-MiniLM-L6-v2`", f"embed-{name}-07744db65e86") for name in NAMES
+    ]
+    markdown = "\n\n".join(
+        [
+            markdown_table(["task", *NAMES], [["stsb-dev (selection)", *(["0.8203 [0.803, 0.836]"] * 5)]]),
+            markdown_table(["model", "difference"], [["student − minilm", "-0.1234 [-0.145, +0.101]"]]),
+            markdown_table(
+                ["teacher", "spec", "licence", "bank"], [(*row[:2], "Apache-2.0", row[2]) for row in teachers]
+            ),
+        ]
+    )
+    page = render_html(markdown, title="t", images={})
+    assert "0.8203 [0.803,&nbsp;0.836]" in page
+    assert "[-0.145,&nbsp;+0.101]" in page
+    content = float(re.search(r"max-width: ([\d.]+)rem", page)[1]) * 16 - 2 * 1.4 * 16
+    assert narrowest(page) < content
+
+
 def test_plots_are_svg_and_the_same_bytes_each_time():
     spectra = {"minilm": [0.5, 0.3, 0.2], "consensus": [0.6, 0.4, 0.0], "student": [0.7, 0.2, 0.1]}
     scores = {"student": {"grammar": (0.5, 0.4, 0.6)}, "minilm": {"grammar": (-0.1, -0.2, 0.05)}}
@@ -83,9 +118,6 @@ def test_plots_are_svg_and_the_same_bytes_each_time():
     first = draw()
     assert all(text.startswith("<svg") and text.rstrip().endswith("</svg>") for text in first)
     assert first == draw()
-
-
-NAMES = ["student", "minilm", "paraphrase", "wordllama", "glove"]
 
 
 def letters(svg):
