@@ -108,7 +108,7 @@ def test_a_signal_says_how_to_continue(tmp_path, number, code, word):
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     with fifo.open("w"):  # opens when the command opens its end, then keeps it waiting
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
     assert process.returncode == code
     assert said == f"consilience: {word}; run the same command again to continue\n"
 

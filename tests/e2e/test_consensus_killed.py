@@ -64,7 +64,7 @@ def test_killed_consensus_ends_in_the_same_bytes(tmp_path):
     banks = [make_bank(tmp_path / name, name, d, seed) for name, d, seed in (("one", 48, 1), ("two", 40, 2))]
     frames = align(banks, reference="one", fit_rows=4000, held_out_rows=1000, out=tmp_path / "frames").path
     straight = tmp_path / "straight"
-    assert start(banks, frames, straight).wait(timeout=300) == 0
+    assert start(banks, frames, straight).wait(timeout=600) == 0
     expected = contents(straight)
     assert len(expected) == 1 + -(-ROWS // 8192)
 
@@ -82,13 +82,13 @@ def test_killed_consensus_ends_in_the_same_bytes(tmp_path):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             kills += 1
-        process.wait(timeout=60)
+        process.wait(timeout=600)
         if out.is_dir():  # finished before the kill: start over, the count goes on
             assert contents(out) == expected
             for path in out.iterdir():
                 path.unlink()
             out.rmdir()
-    assert start(banks, frames, out).wait(timeout=300) == 0
+    assert start(banks, frames, out).wait(timeout=600) == 0
     assert contents(out) == expected
     assert len(set(moments)) >= 4, f"the kills hit too few different moments: {moments}"
     assert not partial_path(out).exists()

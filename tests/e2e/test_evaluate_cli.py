@@ -20,7 +20,7 @@ def consilience(*arguments, cwd, **environment):
     clean = {key: value for key, value in os.environ.items() if key != "CONSILIENCE_DATA"}
     return subprocess.run(
         [sys.executable, "-m", "consilience", *map(str, arguments)],
-        capture_output=True, text=True, cwd=cwd, timeout=300, check=False,
+        capture_output=True, text=True, cwd=cwd, timeout=600, check=False,
         env={**clean, "HF_HUB_OFFLINE": "1", **environment},
     )  # fmt: skip
 

@@ -100,7 +100,7 @@ def clean_python(code, *arguments, cwd):
     environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     return subprocess.run(
         [sys.executable, "-I", "-c", code, *map(str, arguments)],
-        capture_output=True, text=True, cwd=cwd, env=environment, timeout=120, check=False,
+        capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False,
     )  # fmt: skip
 
 
@@ -338,7 +338,7 @@ def test_refused_results_are_one_line_and_exit_code_two(student, tmp_path):
     source.write_text('{"models": [{}]}', encoding="utf-8")
     words = ["export", student.name, "--out", str(tmp_path / "z"), "--results", str(source)]
     done = subprocess.run(
-        [sys.executable, "-m", "consilience", *words], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "consilience", *words], capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 
 from consilience.core.files import read_json
+from consilience.training import precision
 from consilience.training.precision import FILE, choose_precision
 
 SHAPE = {"layers": 1}
@@ -19,9 +18,24 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "cache"))
 
 
+class Clock:
+    """A clock that only steps move, however busy the machine is."""
+
+    now = 0.0
+
+    @classmethod
+    def perf_counter(cls):
+        return cls.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(precision, "time", Clock)
+
+
 def step_that_is(half_seconds, full_seconds):
     def step():
-        time.sleep(half_seconds if torch.is_autocast_enabled("cpu") else full_seconds)
+        Clock.now += half_seconds if torch.is_autocast_enabled("cpu") else full_seconds
 
     return step
 
