@@ -17,13 +17,17 @@ def command(
     out: Annotated[Path, typer.Option(help="Folder of the student.")],
     student: Annotated[
         str | None,
-        typer.Option(help="Preset: captionbert-8192, mini, micro, or static; default mini, or what --init is."),
+        typer.Option(
+            help="Random weights of a preset (captionbert-8192, mini, micro), or static. Default: layers of the "
+            "teacher in whose frame the target is."
+        ),
     ] = None,
     init: Annotated[
         str | None, typer.Option(help="Weights to start from: a teacher spec, a model's folder, a student's folder.")
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(help="Blocks of --init that are kept: 0,2,5. All when left out.")
+        str | None,
+        typer.Option(help="Blocks that are kept: 0,2,5. Default: all of --init, the most influential ones without it."),
     ] = None,
     head: Annotated[str | None, typer.Option(help="mlp, linear or none (the mean of the token states).")] = None,
     token_table: Annotated[
@@ -33,8 +37,12 @@ def command(
     epochs: Annotated[float | None, typer.Option(help="Length in passes over the corpus.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Length in wall-clock time.")] = None,
     seed: Annotated[int, typer.Option(help="Of weights, batches and held-out rows.")] = 0,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-4,
-    batch_rows: Annotated[int | None, typer.Option(help="Rows of an average batch; default the preset's.")] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Peak learning rate; default 2e-4 for trained layers, 6e-4 for random ones.")
+    ] = None,
+    batch_rows: Annotated[
+        int | None, typer.Option(help="Rows of an average batch; default 64 for trained layers, or the preset's.")
+    ] = None,
     max_length: Annotated[int | None, typer.Option(help="Tokens a text is cut to; default the preset's.")] = None,
     tokenizer: Annotated[
         str | None,
@@ -42,8 +50,12 @@ def command(
     ] = None,
     vocab_size: Annotated[int, typer.Option(help="Vocabulary of a trained tokenizer.")] = 30_522,
     objective: Annotated[
-        str, typer.Option(help="A composition (docs/objectives.md), or terms: infonce=1,mimicry=0.5.")
-    ] = "composite",
+        str | None,
+        typer.Option(
+            help="A composition (docs/objectives.md), or terms: infonce=1,mimicry=0.5; default mimicry for trained "
+            "layers, composite for random ones."
+        ),
+    ] = None,
     precision: Annotated[str, typer.Option(help="fp32, bf16, or auto: the faster, measured.")] = "auto",
     matryoshka: Annotated[str | None, typer.Option(help="Nested output widths trained together: 64,128.")] = None,
     cache_rows: Annotated[

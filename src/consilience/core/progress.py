@@ -11,13 +11,13 @@ from typing import Protocol
 class Progress(Protocol):
     """A running bar."""
 
-    def advance(self, units: float = 1, *, note: str | None = None) -> None:
-        """Move the bar by so many units and, optionally, replace the note behind it."""
+    def advance(self, units: float = 1, *, note: str | None = None, total: float | None = None) -> None:
+        """Move the bar by so many units and, optionally, replace the note behind it and the units in all."""
         ...
 
 
 class _Quiet:
-    def advance(self, units: float = 1, *, note: str | None = None) -> None:
+    def advance(self, units: float = 1, *, note: str | None = None, total: float | None = None) -> None:
         """Do nothing."""
 
 
@@ -55,9 +55,9 @@ def progress_bar(description: str, total: float | None, *, done: int = 0) -> Ite
         task = bars.add_task(description, total=total, completed=done, note="")
 
         class _Bar:
-            def advance(self, units: float = 1, *, note: str | None = None) -> None:
+            def advance(self, units: float = 1, *, note: str | None = None, total: float | None = None) -> None:
                 """Advance the rich bar."""
-                bars.advance(task, units)
+                bars.update(task, advance=units, total=total)
                 if note is not None:
                     bars.update(task, note=note)
 

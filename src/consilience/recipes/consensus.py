@@ -75,10 +75,11 @@ def consensus(
             {"teacher_id": bank.teacher_id, "weight": share} for bank, share in zip(opened, shares, strict=True)
         ],
     }
+    reference = frame_set.manifest["reference"]
     extra: dict[str, Any] = {
         "frames_id": frame_set.id,
         # A GPA frame is nobody's: no student of it has absolute gauges before it is rotated.
-        **({"without_axes": True} if frame_set.reference_bank_id is None else {}),
+        **({"without_axes": True} if reference is None else {"reference": reference["teacher"]}),
         "members": [
             {"label": label, "bank_id": bank.id, "teacher": bank.teacher, "weight": share}
             for bank, label, share in zip(opened, labels, shares, strict=True)

@@ -24,6 +24,7 @@ from consilience.core.errors import FrameMismatchError, InputError
 from consilience.core.files import read_json, write_json
 from consilience.core.hashing import content_id
 from consilience.core.progress import log
+from consilience.recipes.initial_student import STATIC
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from consilience.students.presets import HeadKind, StudentConfig
     from consilience.students.text import StudentEncoder, TextStudent
     from consilience.training.loop import TrainingSummary
+    from consilience.training.settings import TrainingSettings
     from consilience.training.token_store import TokenStore
 
 _READ_ROWS = 4096
@@ -56,12 +58,12 @@ def distill(
     epochs: float | None = None,
     minutes: float | None = None,
     seed: int = 0,
-    lr: float = 6e-4,
+    lr: float | None = None,
     batch_rows: int | None = None,
     max_length: int | None = None,
     tokenizer: str | Path | None = None,
     vocab_size: int = 30_522,
-    objective: str = "composite",
+    objective: str | None = None,
     precision: Literal["auto", "fp32", "bf16"] = "auto",
     matryoshka: Sequence[int] = (),
     cache_rows: int | None = None,
@@ -74,6 +76,7 @@ def distill(
     max_characters: int = 50_000,
     checkpoint_seconds: float = 120.0,
     tensorboard: bool = False,
+    teachers: Sequence[str] = (),
     overwrite: bool = False,
 ) -> StudentEncoder:
     """Train a student on a bank of targets and store it.
@@ -85,24 +88,27 @@ def distill(
         corpus: a file, folder, data set, "-" for standard input, a spec, or the rows; the target's rows.
         target: the bank, or its folder, that the student learns to reproduce.
         out: the student's folder.
-        student: a preset ("captionbert-8192", "mini", "micro"; "mini" when nothing is given), a shape, or "static": a
-            token table alone.
+        student: random weights of a preset ("captionbert-8192", "mini", "micro") or a shape; or "static": a token table
+            alone. Without it and ``init``, the student starts from the most influential layers of the teacher in whose
+            frame the target is, or of another one; where no teacher has layers that can be had, from a static table.
         init: weights to start from: a teacher spec or a model's folder (depth pruning, see ``layers``), a student's
-            folder, or a static student's with ``student="static"``; random when not given.
-        layers: numbers of the blocks of ``init`` that are kept; all when not given.
+            folder, or a static student's with ``student="static"``.
+        layers: numbers of the blocks that are kept; all of ``init`` when not given.
         head: "mlp", "linear" or "none" (the token states' mean is the embedding); the shape's when not given.
         token_table: a static student whose table the token embeddings start from.
         steps: length in optimiser steps; exactly one of ``steps``, ``epochs``, ``minutes`` is given.
         epochs: length in passes over the corpus.
-        minutes: length in wall-clock time, reading and tokenising included; turned into steps early on.
+        minutes: length in wall-clock time, reading and tokenising included; turned into steps by what was measured, and
+            again while it runs.
         seed: of weights, batches and held-out rows.
-        lr: peak learning rate of Adam.
-        batch_rows: rows of a batch of average length; the preset's when not given.
+        lr: peak learning rate of Adam; 2e-4 for trained layers and 6e-4 for random ones when not given.
+        batch_rows: rows of a batch of average length; 64 for trained layers and the preset's when not given.
         max_length: tokens after which a text is cut; the preset's when not given.
         tokenizer: a tokenizer.json, its folder, "packaged:NAME", a hub name, or "train" for WordPiece of the corpus;
             bert-base-uncased's WordPiece when not given.
         vocab_size: of a trained tokenizer.
-        objective: name of a composition of loss terms, or terms with weights, such as "infonce=1,mimicry=0.5".
+        objective: name of a composition of loss terms, or terms with weights, such as "infonce=1,mimicry=0.5";
+            "mimicry" for trained layers and "composite" for random ones when not given.
         precision: "fp32", "bf16", or "auto": on a CPU the faster one, measured once a machine and kept; on a GPU bf16
             where it has it.
         matryoshka: nested output widths trained together; targets are then turned into their principal axes, and the
@@ -118,6 +124,8 @@ def distill(
         max_characters: rows longer than this are faulty.
         checkpoint_seconds: wall-clock time between checkpoints.
         tensorboard: also log to ``OUT.tensorboard``.
+        teachers: specs of the target's teachers, the one in whose frame it is first, where the target's bank doesn't
+            name them so that they can be found: folders lie anywhere.
         overwrite: replace what is at ``out`` and any partial student there.
 
     Returns:
@@ -138,8 +146,10 @@ def distill(
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import open_corpus
     from consilience.objectives.names import require_objective
-    from consilience.recipes.initial_student import STATIC, StartOptions, start_student
-    from consilience.students.text import load_student
+    from consilience.recipes.default_start import target_teachers
+    from consilience.recipes.initial_student import StartOptions, start_student
+    from consilience.recipes.verdict import describe, judge
+    from consilience.students.text import count_parameters, load_student
     from consilience.students.tokenizer import pad_id, tokenizer_hash
     from consilience.training.checkpoint import has_checkpoint
     from consilience.training.loop import require_trainable, train
@@ -151,7 +161,7 @@ def distill(
 
     folder = Path(out)
     bank = target if isinstance(target, Bank) else open_bank(target)
-    composition = require_objective(objective)
+    asked = None if objective is None else require_objective(objective)
     texts = open_corpus(
         corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault, max_characters=max_characters
     )
@@ -168,15 +178,18 @@ def distill(
             vocab_size=vocab_size,
             dimensions=bank.dimensions,
             seed=seed_from_name("student", seed),
+            teachers=target_teachers(bank, teachers),
+            rows=identity.rows,
         ),
         texts,
     )
+    composition = asked or require_objective(start.objective)
     settings = TrainingSettings(
         steps=steps,
         epochs=epochs,
         minutes=minutes,
         seed=seed,
-        lr=lr,
+        lr=start.lr if lr is None else lr,
         batch_rows=start.batch_rows if batch_rows is None else batch_rows,
         objective=composition.name,
         precision=precision,
@@ -194,7 +207,7 @@ def distill(
     processes = join_processes()
     require_trainable(settings, rows=identity.rows, processes=processes.num_processes)
     if start.fits_head:
-        _require_head_rows(start, identity.rows, seed=seed)
+        _require_head_rows(start, identity.rows, settings)
     plan = {
         "kind": "student",
         "preset": start.name,
@@ -227,10 +240,23 @@ def distill(
     board = folder.with_name(folder.name + ".tensorboard") if tensorboard else None
     axes = _principal_axes(bank) if settings.matryoshka else None
     if start.fits_head and not has_checkpoint(work):
-        _fit_head(start, store, bank, axes, seed=seed)
+        _fit_head(start, store, bank, axes, settings)
+    static_kept = None
+    if start.fits_table or processes.is_main_process:
+        static_kept = _fit_static(start, store, bank, axes, settings)
     summary = train(start.module, store, bank, settings, work, axes=axes, began=began, tensorboard=board)
     if processes.is_main_process:
-        _write_student(folder, start, plan, bank, summary, axes, seconds=time.monotonic() - began)
+        found = judge(
+            static=static_kept,
+            held_out=summary.held_out_rows,
+            readings=summary.readings,
+            random=not start.taught_by and start.name != STATIC,
+        )
+        _write_student(folder, start, plan, bank, summary, axes, verdict=found, seconds=time.monotonic() - began)
+        line = describe(
+            found, parameters=count_parameters(start.module), operations=start.operations, length=settings.length
+        )
+        log(f"{folder}: {line}")
     processes.wait_for_everyone()
     return load_student(folder)
 
@@ -245,11 +271,9 @@ def _length(start: InitialStudent, max_length: int | None) -> int:
     return length
 
 
-def _require_head_rows(start: InitialStudent, rows: int, *, seed: int) -> None:
+def _require_head_rows(start: InitialStudent, rows: int, settings: TrainingSettings) -> None:
     """Refuse, before anything is written, a corpus that a new linear head can't be fitted to."""
-    from consilience.training.gauges import split_held_out
-
-    training, hidden = len(split_held_out(rows, seed=seed)[0]), int(start.config["hidden"])
+    training, hidden = len(_split(rows, settings)[0]), int(start.config["hidden"])
     if training < hidden:
         raise InputError(
             f"distill: a linear head on {hidden} dimensions is fitted to at least as many texts, the corpus has "
@@ -257,26 +281,70 @@ def _require_head_rows(start: InitialStudent, rows: int, *, seed: int) -> None:
         )
 
 
+def _split(rows: int, settings: TrainingSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the training rows and the held-out ones, as the training has them."""
+    from consilience.training.gauges import split_held_out
+
+    return split_held_out(rows, seed=settings.seed, most=settings.held_out_rows)
+
+
 def _fit_head(
-    start: InitialStudent, store: TokenStore, bank: Bank, axes: NDArray[np.float32] | None, *, seed: int
+    start: InitialStudent,
+    store: TokenStore,
+    bank: Bank,
+    axes: NDArray[np.float32] | None,
+    settings: TrainingSettings,
 ) -> None:
     """Set a new linear head on trained layers to the least-squares map onto the targets, from training rows only."""
     import numpy as np
 
-    from consilience.frames.rows import normalise_rows
+    from consilience.recipes.verdict import unit_targets
     from consilience.students.initialise import fit_linear_head
-    from consilience.training.gauges import split_held_out
 
-    rows, _ = split_held_out(len(store), seed=seed)
+    rows, _ = _split(len(store), settings)
     rows = rows[:: max(len(rows) // _HEAD_ROWS, 1)][:_HEAD_ROWS]
-    targets = normalise_rows(np.asarray(bank[rows]), where=str(bank.path))
     cosine = fit_linear_head(
         cast("TextStudent", start.module),
         [np.asarray(store[int(row)], dtype=np.int64) for row in rows],
-        targets if axes is None else targets @ axes,
+        unit_targets(bank, rows, axes),
         pad=store.pad,
     )
     log(f"distill: the head's least-squares start has target cosine {cosine:.4f} on {len(rows)} rows")
+
+
+def _fit_static(
+    start: InitialStudent,
+    store: TokenStore,
+    bank: Bank,
+    axes: NDArray[np.float32] | None,
+    settings: TrainingSettings,
+) -> float | None:
+    """Fit the static student of the same target, which a start without layers begins with.
+
+    Returns:
+        Its share of the held-out rows' neighbours; None where the training rows are too few to fit one.
+    """
+    import torch
+
+    from consilience.recipes.verdict import embed_by_table, fit_table, unit_targets
+    from consilience.students.backbones import TOKENS
+    from consilience.training.gauges import neighbours_kept
+
+    module: Any = start.module
+    tokens = module.embedding.weight if start.name == STATIC else module.backbone.get_parameter(TOKENS)
+    rows, held_out = _split(len(store), settings)
+    if len(rows) < tokens.shape[1]:
+        if start.fits_table:
+            raise InputError(
+                f"distill: a table of width {tokens.shape[1]} is fitted to at least as many texts, the corpus has "
+                f"{len(rows)} to train on. Give more texts, or name a start with --init"
+            )
+        return None
+    table = fit_table(tokens.detach().float().numpy(), store, bank, rows, axes=axes)
+    if start.fits_table:
+        with torch.no_grad():
+            tokens.copy_(torch.from_numpy(table))
+    return neighbours_kept(embed_by_table(table, store, held_out), unit_targets(bank, held_out, axes))
 
 
 def _principal_axes(bank: Bank) -> NDArray[np.float32]:
@@ -337,6 +405,7 @@ def _write_student(
     summary: TrainingSummary,
     axes: NDArray[np.float32] | None,
     *,
+    verdict: Mapping[str, Any],
     seconds: float,
 ) -> None:
     """Write the student's files beside the log, and the manifest; rename the folder."""
@@ -377,6 +446,7 @@ def _write_student(
                 "held_out_rows": summary.held_out_rows,
             },
             "gauges": summary.gauges,
+            "verdict": dict(verdict),
         },
         files=[*files, LOG],
     )

@@ -1,13 +1,14 @@
-"""What a training starts from: random weights, a teacher's layers, a student, a static table; and its tokenizer."""
+"""What a training starts from: a teacher's layers, random weights, a student, a static table; and its tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
+from consilience.core.progress import log
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 DEFAULT_TOKENIZER = "packaged:all-MiniLM-L6-v2"  # bert-base-uncased's WordPiece, 30,522 tokens
 STATIC = "static"
+# Measured on STS-B dev and held-out neighbours (docs/results.md, "The default"): of trained layers.
+WARM_LR, WARM_BATCH_ROWS, WARM_OBJECTIVE = 2e-4, 64, "mimicry"
+STATIC_LR = 1e-4  # assumed: gradient steps overfit a fitted table soon
 
 
 @dataclass(frozen=True)
@@ -27,15 +31,18 @@ class StartOptions:
     """How a person describes the start.
 
     Attributes:
-        student: a preset, a shape, "static", or None: "mini", or what ``init`` brings.
-        init: a teacher spec, a model's folder or a student's, whose weights are the start; None for random ones.
-        layers: blocks of ``init`` that are kept; all when None.
+        student: a preset or a shape, whose weights are random; "static"; or None: what ``init`` brings.
+        init: a teacher spec, a model's folder or a student's, whose weights are the start; None, without ``student``,
+            for the first of ``teachers`` that has layers.
+        layers: blocks of ``init`` that are kept; when None all, or of a teacher the most influential ones.
         head: "mlp", "linear" or "none"; the shape's when None.
         token_table: a static student whose table becomes the token table.
         tokenizer: as in :func:`consilience.recipes.distill.distill`.
         vocab_size: of a trained tokenizer.
         dimensions: width of the embedding.
         seed: of random weights.
+        teachers: specs of the target's, the one to start from first, and whether the target is in their frame.
+        rows: of the corpus.
     """
 
     student: str | StudentConfig | None
@@ -47,6 +54,8 @@ class StartOptions:
     vocab_size: int
     dimensions: int
     seed: int
+    teachers: Sequence[tuple[str, bool]] = ()
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,10 @@ class InitialStudent:
         taught_by: whose weights they were, for the manifest: identities with ``backend`` and ``name``, or a student's
             own target; what a card lists and whose licences count.
         fits_head: a new linear head on trained layers, which is to be set to the least-squares map onto the targets.
+        fits_table: a table that is to be fitted to the targets in closed form before any step.
+        lr: peak learning rate unless the person says otherwise.
+        objective: unless the person says otherwise.
+        operations: share of the operations a token of the model that it was cut from; None where there's no such model.
     """
 
     module: TextStudent | StaticStudent
@@ -77,6 +90,10 @@ class InitialStudent:
     origin: Mapping[str, Any]
     taught_by: Mapping[str, Any] = field(default_factory=dict)
     fits_head: bool = False
+    fits_table: bool = False
+    lr: float = 6e-4
+    objective: str = "composite"
+    operations: float | None = None
 
 
 def start_student(options: StartOptions, texts: Corpus) -> InitialStudent:
@@ -93,18 +110,47 @@ def start_student(options: StartOptions, texts: Corpus) -> InitialStudent:
         return _static(options, texts)
     if options.init is not None:
         return _warm(options)
+    if options.student is None:
+        return _default(options, texts)
     return _random(options, texts)
 
 
-def _random(options: StartOptions, texts: Corpus) -> InitialStudent:
-    from dataclasses import replace
+def _default(options: StartOptions, texts: Corpus) -> InitialStudent:
+    """Start from a teacher's layers, or from a table where there are none to be had."""
+    from consilience.recipes.default_start import DefaultStart, find_default_start
 
+    if options.tokenizer is not None:
+        raise InputError(
+            "distill: --tokenizer is for random weights: a teacher's layers bring their own. Name their shape with "
+            "--student, or leave --tokenizer out"
+        )
+    found = find_default_start(options.teachers, texts, rows=options.rows, layers=options.layers)
+    if isinstance(found, DefaultStart):
+        kept = ", ".join(map(str, found.layers))
+        log(
+            f"distill: starts from {len(found.layers)} of {found.depth} layers of {found.source} ({kept}), the most "
+            "influential ones on this corpus; --student mini starts from random weights instead"
+        )
+        head = options.head or (None if found.in_frame else "linear")
+        start = _warm(replace(options, init=found.source, layers=found.layers, head=head))
+        return replace(start, operations=len(found.layers) / found.depth)
+    log(
+        f"distill: no teacher's layers to start from ({found}): a static table, fitted to the target and then trained; "
+        "--init names layers to start from, --student mini random ones"
+    )
+    start = _static(replace(options, student=STATIC), texts)
+    return replace(start, fits_table=True, lr=STATIC_LR, objective="mimicry")
+
+
+def _random(options: StartOptions, texts: Corpus) -> InitialStudent:
     from consilience.students.presets import resolve_config
     from consilience.students.text import build_student
     from consilience.students.tokenizer import pad_id
 
     if options.layers is not None:
-        raise InputError("distill: --layers picks layers of --init, and there is none. Give --init or leave it out")
+        raise InputError(
+            "distill: --layers picks a trained model's layers, and --student starts from random ones. Leave one out"
+        )
     name, config = resolve_config(options.student or "mini")
     if options.head is not None and options.head != config.head:
         name, config = "custom", replace(config, head=options.head)
@@ -154,12 +200,14 @@ def _warm(options: StartOptions) -> InitialStudent:
         words,
         "warm",
         config.to_json(),
-        config.batch_rows,
+        WARM_BATCH_ROWS,
         config.max_length,
         config.max_positions,
         origin,
         _taught_by(init=source, token_table=options.token_table),
         fits_head=config.head == "linear" and not _is_student(source),
+        lr=WARM_LR,
+        objective=WARM_OBJECTIVE,
     )
 
 

@@ -196,7 +196,7 @@ def _student_faults(student: Mapping[str, Any]) -> list[str]:
     from consilience.students.presets import PRESETS, StudentConfig
 
     faults = []
-    config = PRESETS.get(student["preset"] or "mini")
+    config = PRESETS.get(student["preset"])
     if student["preset"] is not None and student["shape"] is not None:
         faults.append("student: expected one of preset and shape, got both")
     if student["preset"] is not None:
@@ -208,7 +208,6 @@ def _student_faults(student: Mapping[str, Any]) -> list[str]:
     except ConsilienceError as error:
         faults.append(f"student.shape: {error}")
     length = student["max_length"]
-    config = None if student["init"] is not None else config  # the start brings its positions
     if length is not None and config is not None and not 3 <= length <= config.max_positions:
         faults.append(
             f"student.max_length: expected 3 to {config.max_positions}, the student's positions, got {length}"
@@ -225,10 +224,10 @@ def _start_faults(student: Mapping[str, Any]) -> list[str]:
     sized = student["shape"] is not None or (student["preset"] is not None and not static)
     if student["init"] is not None and sized:
         faults.append("student.init: excludes preset and shape, since the start brings its own; leave one out")
-    if student["init"] is not None and student["tokenizer"] is not None:
-        faults.append("student.tokenizer: init brings its own; leave one out")
-    if student["layers"] is not None and (student["init"] is None or static):
-        faults.append("student.layers: picks layers of a transformer's init; give init or leave it out")
+    if student["tokenizer"] is not None and not (sized or (static and student["init"] is None)):
+        faults.append("student.tokenizer: trained layers bring their own; leave it out, or give preset or shape")
+    if student["layers"] is not None and (sized or static):
+        faults.append("student.layers: picks trained layers, which preset and shape exclude; leave one out")
     faults += [
         f"student.{key}: a static student has none; leave it out"
         for key in ("head", "token_table")

@@ -145,6 +145,10 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
             target=target.path,
             student=shape or recipe.student.preset,
             seed=recipe.seed,
+            teachers=[
+                teacher.spec
+                for teacher in sorted(recipe.teachers, key=lambda teacher: teacher.name != recipe.align.reference)
+            ],
             out=out,
             **options,
             **train,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from consilience.recipes.study_cells import Cell
 
 # What the grid decides, cell by cell, and what a study doesn't offer.
-_GRID_DECIDES = ("corpus", "target", "out", "seed", "objective", "student", "overwrite", "tensorboard")
+_GRID_DECIDES = ("corpus", "target", "out", "seed", "objective", "student", "teachers", "overwrite", "tensorboard")
 _CORPUS_DECIDES = ("column", "where", "limit", "on_fault", "max_characters")
 _ALIGN_KEYS = ("method", "reference", "shrinkage", "rank", "dimensions")
 

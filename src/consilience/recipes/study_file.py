@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from consilience.core.errors import RecipeError
 from consilience.recipes.recipe_checks import BUDGETS
@@ -141,6 +141,21 @@ class Study(_Table):
     evaluate: StudyEvaluatePart = StudyEvaluatePart()
     law: LawPart | None = None
     retrieval: RetrievalPart | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _starts_are_named(cls, document: Any) -> Any:  # noqa: ANN401 - TOML, not yet checked
+        """Start from random weights where nothing is said: a start that the target decides would differ by cell."""
+        train, parts = (document.get(key) for key in ("train", "students"))
+        if not isinstance(parts, list) or (isinstance(train, dict) and train.get("init") is not None):
+            return document
+        named = [
+            {**part, "preset": "mini"}
+            if isinstance(part, dict) and not any(part.get(key) is not None for key in ("preset", "shape", "init"))
+            else part
+            for part in parts
+        ]
+        return {**document, "students": named}
 
     def base(self) -> Recipe:
         """Return the recipe whose corpus and embedding stages the study shares with runs."""

@@ -32,6 +32,11 @@ class Position:
         tokens: tokens seen.
         places: tokens and padding seen.
         log_bytes: length of the log at this point; what is behind it was written by a run that died.
+        readings: readings of the gauges still to come.
+        read: steps at the last one.
+        review: with ``minutes``, the step after which the total is decided anew.
+        reviewed: the step at which it was decided last.
+        seconds: wall-clock time since the command began, those of interrupted attempts included.
     """
 
     step: int = 0
@@ -42,6 +47,11 @@ class Position:
     tokens: int = 0
     places: int = 0
     log_bytes: int = 0
+    readings: int = 0
+    read: int = 0
+    review: int = 0
+    reviewed: int = 0
+    seconds: float = 0.0
 
     @property
     def padding(self) -> float:

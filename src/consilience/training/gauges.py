@@ -8,25 +8,27 @@ from numpy.typing import NDArray
 from consilience.core.seeds import rng_from_name
 from consilience.gauges.effective_rank import effective_rank
 from consilience.gauges.isotropy import self_cosine
-from consilience.gauges.neighbours import gallery_curve
+from consilience.gauges.neighbours import gallery_curve, nearest, retained
+from consilience.training.settings import HELD_OUT_ROWS
 
-HELD_OUT_ROWS = 1024  # assumed: a standard error of the target cosine below 0.005, at 1 % of the time
 SMALLEST_CORPUS = 64
+NEIGHBOURS = 10
 
 Rows = NDArray[np.int64]
 
 
-def split_held_out(rows: int, *, seed: int) -> tuple[Rows, Rows]:
+def split_held_out(rows: int, *, seed: int, most: int = HELD_OUT_ROWS) -> tuple[Rows, Rows]:
     """Split row numbers into those that are trained on and those that are only measured.
 
     Args:
         rows: of the corpus, at least 64.
         seed: of the draw.
+        most: held-out rows at most.
 
     Returns:
-        Training rows and held-out rows (a tenth, at most 1,024), each ascending and disjoint.
+        Training rows and held-out rows (a tenth, at most ``most``), each ascending and disjoint.
     """
-    count = min(HELD_OUT_ROWS, rows // 10)
+    count = min(most, rows // 10)
     held_out = np.sort(rng_from_name("held-out", seed).permutation(rows)[:count]).astype(np.int64)
     return np.setdiff1d(np.arange(rows, dtype=np.int64), held_out), held_out
 
@@ -49,6 +51,22 @@ def frame_gap(student: NDArray[np.floating], target: NDArray[np.floating]) -> fl
     return float((rotated * t[1::2]).sum(axis=1).mean() - (s[1::2] * t[1::2]).sum(axis=1).mean())
 
 
+def neighbours_kept(student: NDArray[np.floating], target: NDArray[np.floating]) -> float:
+    """Return the share of every row's ten nearest target rows that are among the student's ten nearest.
+
+    Args:
+        student: (n, d) rows that the student wasn't trained on.
+        target: (n, d_y) their targets.
+
+    Returns:
+        1 for the target itself, about 10 / n for chance.
+    """
+    own = np.arange(len(target))
+    k = min(NEIGHBOURS, len(target) - 2)
+    found, truth = (nearest(x, x, k=k, metric="cosine", own=own) for x in (student, target))
+    return float(retained(found, truth, k).mean())
+
+
 def read_gauges(student: NDArray[np.floating], target: NDArray[np.floating], *, seed: int) -> dict[str, float]:
     """Measure a student on held-out rows.
 
@@ -59,7 +77,7 @@ def read_gauges(student: NDArray[np.floating], target: NDArray[np.floating], *, 
 
     Returns:
         Target cosine, effective rank (with spread CV), self-cosine, R@1 from student to target in two galleries
-        (it must fall as the gallery grows), frame gap; rounded to six decimals.
+        (it must fall as the gallery grows), frame gap, share of neighbours kept; rounded to six decimals.
 
     Source: design, section 5.
     """
@@ -72,6 +90,7 @@ def read_gauges(student: NDArray[np.floating], target: NDArray[np.floating], *, 
         "spread_cv": rank.spread_cv,
         "self_cosine": self_cosine(student),
         "frame_gap": frame_gap(student, target),
+        "neighbours_kept": neighbours_kept(student, target),
     }
     gauges.update({f"retrieval_at_1_of_{size}": score for size, score in curve.pairs()})
     return {name: round(float(value), 6) for name, value in gauges.items()}

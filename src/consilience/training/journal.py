@@ -66,6 +66,16 @@ class TrainingLog:
             self._board.close()
 
 
+def readings_of(work: Path) -> list[dict[str, float]]:
+    """Return the gauges' readings in a log, from before the first step on.
+
+    Args:
+        work: the artefact's folder.
+    """
+    entries = map(json.loads, (work / FILE).read_text(encoding="utf-8").splitlines())
+    return [entry["gauges"] for entry in entries if "gauges" in entry]
+
+
 def _scalars(entry: dict[str, Any]) -> list[tuple[str, float]]:
     """Flatten an entry: nested names are joined by a slash."""
     flat: list[tuple[str, float]] = []

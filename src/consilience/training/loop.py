@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,13 +28,13 @@ from consilience.training.batching import BatchPlan, Rows
 from consilience.training.checkpoint import Position, has_checkpoint, load_checkpoint, save_checkpoint
 from consilience.training.gauges import SMALLEST_CORPUS, prefix_cosines, read_gauges, split_held_out
 from consilience.training.gradients import GradientOfBatch
-from consilience.training.journal import TrainingLog
+from consilience.training.journal import TrainingLog, readings_of
 from consilience.training.nested import NestedObjective, check_widths
 from consilience.training.optimizers import Optimizers, make_tables_sparse
 from consilience.training.precision import choose_precision
 from consilience.training.schedule import learning_rate
 from consilience.training.settings import WARMUP_STEPS, TrainingSettings
-from consilience.training.time_budget import TIMED_SHARE, TIMED_STEPS, WARM_STEPS, TimeBudget
+from consilience.training.time_budget import Decision, TimeBudget
 from consilience.training.token_store import TokenStore
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class TrainingSummary:
     Attributes:
         position: where it ended.
         gauges: the last reading.
+        readings: all of the log, from before the first step on.
         held_out_rows: rows that were only measured.
         precision: "fp32" or "bf16".
         warmup_steps: steps of the learning rate's warm-up.
@@ -60,6 +62,7 @@ class TrainingSummary:
 
     position: Position
     gauges: dict[str, float]
+    readings: Sequence[Mapping[str, float]]
     held_out_rows: int
     precision: str
     warmup_steps: int
@@ -137,7 +140,7 @@ class _Trainer:
         began: float,
     ) -> None:
         self.settings, self.store, self.targets, self.work, self.began = settings, store, targets, work, began
-        self.training_rows, self.held_out = split_held_out(len(store), seed=settings.seed)
+        self.training_rows, self.held_out = split_held_out(len(store), seed=settings.seed, most=settings.held_out_rows)
         state = PartialState()
         self.plan = _batch_plan(settings, processes=int(state.num_processes))
         tables = make_tables_sparse(student) if settings.sparse_embeddings else []
@@ -170,8 +173,10 @@ class _Trainer:
         self.gauges: dict[str, float] = {}
         self.asked_warmup = optimizer.warmup_steps
         self.warmup = WARMUP_STEPS
-        self.gauge_seconds = self.step_seconds = 0.0
-        self.saved = time.monotonic()
+        self.step_seconds = 0.0
+        self.spent_before = self.position.seconds
+        self.budget = None if settings.minutes is None else self._budget(settings.minutes * 60.0)
+        self.saved = self.measured_until = time.monotonic()
 
     def run(self, journal: TrainingLog | None) -> TrainingSummary:
         """Train to the end."""
@@ -182,23 +187,25 @@ class _Trainer:
         else:
             self._read_gauges(journal)
             self._fix_total(journal)
-        total = self.position.total or 0
-        every = max(math.ceil(total / self.settings.gauge_readings), 1)
         self._choose_warmup()
-        with progress_bar("distill", total, done=self.position.step) as bar:
-            while self.position.step < total:
+        at = self.position
+        with progress_bar("distill", at.total, done=at.step) as bar:
+            while self.position.step < (self.position.total or 0):
                 loss = self._step(journal)
-                done = self.position.step
-                if done % every == 0 or done == total:
+                at = self.position
+                if self.budget is not None and at.step == at.review:
+                    self._review(journal)
+                if self._reading_is_due():
                     self._read_gauges(journal)
-                if done < total and time.monotonic() - self.saved >= self.settings.checkpoint_seconds:
+                if at.step < (at.total or 0) and time.monotonic() - self.saved >= self.settings.checkpoint_seconds:
                     self._save(journal)
-                bar.advance(1, note=self._note(loss))
+                bar.advance(1, note=self._note(loss), total=self.position.total)
         if journal is not None:
             journal.sync()
         return TrainingSummary(
             position=self.position,
             gauges=self.gauges,
+            readings=readings_of(self.work) if self.is_main else (),
             held_out_rows=len(self.held_out),
             precision=self.precision,
             warmup_steps=self.warmup,
@@ -209,58 +216,64 @@ class _Trainer:
     def _fix_total(self, journal: TrainingLog | None) -> None:
         """Decide the number of steps; with ``minutes``, by doing the first ones and timing them."""
         settings = self.settings
+        if self.budget is not None:
+            began = time.monotonic()
+            while not self.budget.first_review(self.position.step, time.monotonic() - began):
+                self._step(journal)
+            self._review(journal)
+            self._save(journal)  # from here on the decisions stand, whoever continues
+            return
         if settings.steps is not None:
             total = settings.steps
-        elif settings.epochs is not None:
-            whole = math.floor(settings.epochs)
-            total = sum(len(self._batches_of(epoch)) for epoch in range(whole))
-            if settings.epochs > whole:
-                total += round((settings.epochs - whole) * len(self._batches_of(whole)))
-            total = max(total, 1)
         else:
-            total = self._measured_total((settings.minutes or 0.0) * 60.0, journal)
-        self.position = replace(self.position, total=total)
-        if self.position.step:
-            self._save(journal)  # from here on the total stands, whoever continues
+            epochs = settings.epochs or 0.0
+            whole = math.floor(epochs)
+            total = sum(len(self._batches_of(epoch)) for epoch in range(whole))
+            if epochs > whole:
+                total += round((epochs - whole) * len(self._batches_of(whole)))
+            total = max(total, 1)
+        self.position = replace(self.position, total=total, readings=settings.gauge_readings)
 
-    def _measured_total(self, seconds: float, journal: TrainingLog | None) -> int:
-        times: list[float] = []
-        began = time.monotonic()
-        with progress_bar("measure speed", WARM_STEPS + TIMED_STEPS) as bar:
-            while len(times) < WARM_STEPS + TIMED_STEPS:
-                start = time.monotonic()
-                loss = self._step(journal)
-                times.append(time.monotonic() - start)
-                bar.advance(1, note=self._note(loss))
-                # Several processes must take the same number of steps, and their clocks differ.
-                if self.processes == 1 and len(times) > 1 and time.monotonic() - began > TIMED_SHARE * seconds:
-                    break
-        timed = times[min(WARM_STEPS, len(times) // 2) :]
+    def _budget(self, seconds: float) -> TimeBudget:
         trained = sum(p.numel() for p in self.student.parameters() if p.requires_grad)
-        budget = TimeBudget(
-            seconds=seconds,
-            spent=time.monotonic() - self.began,
-            step_seconds=sum(timed) / len(timed),
-            gauge_seconds=self.gauge_seconds,
-            gauge_readings=self.settings.gauge_readings,
-            checkpoint_seconds=self.settings.checkpoint_seconds,
-            checkpoint_bytes=12 * trained,
-        )
-        total = self.position.step + budget.steps_left()
+        readings = self.settings.gauge_readings
+        return TimeBudget(seconds, self.work, most_readings=readings, final_bytes=4 * trained)
+
+    def _review(self, journal: TrainingLog | None) -> None:
+        """Decide anew how many steps fit into the time that is left; all processes take the main one's word."""
+        budget, at, now = cast(TimeBudget, self.budget), self.position, time.monotonic()
+        decision: Decision | None = None
+        if self.is_main:
+            budget.measured(at.step - at.reviewed, now - self.measured_until)
+            spent = self.spent_before + now - self.began
+            decision = budget.decide(at.step, spent=spent, readings=at.readings if at.total else None)
         if self.processes > 1:
             from accelerate.utils import broadcast_object_list
 
-            total = int(broadcast_object_list([total])[0])
-        log(f"distill: {total} steps at {budget.step_seconds:.3f} s fit into {seconds / 60:g} minutes")
-        return total
+            decision = broadcast_object_list([decision])[0]
+        decided = cast(Decision, decision)
+        if at.total is None:
+            log(f"distill: about {decided.total} steps fit into {self.settings.minutes:g} minutes")
+        self.position = replace(
+            at, total=decided.total, readings=decided.readings, review=decided.review, reviewed=at.step
+        )
+        self._write(journal, {"step": at.step, "total": decided.total})
+        self._choose_warmup()
+        self.measured_until = time.monotonic()
+
+    def _reading_is_due(self) -> bool:
+        """Say whether the held-out rows are read now: evenly over the steps, and at the end."""
+        at, total = self.position, self.position.total or 0
+        return at.step >= total or (at.readings > 1 and (at.step - at.read) * at.readings >= total - at.read)
 
     def _choose_warmup(self) -> None:
         """Shorten the warm-up of short trainings; that of ``minutes`` has begun before the length was known."""
-        if self.settings.minutes is None and self.position.total is not None:
+        total = self.position.total
+        if total is not None:
             if self.asked_warmup is None:
-                self.warmup = min(WARMUP_STEPS, self.position.total // 10)
+                self.warmup = min(WARMUP_STEPS, total // 10)
             else:  # the documents' 1,000 of 8,000 steps
-                self.warmup = min(self.asked_warmup, self.position.total // 8)
+                self.warmup = min(self.asked_warmup, total // 8)
 
     def _shape(self, student: nn.Module) -> dict[str, Any]:
         """Return what a step's speed depends on besides the machine."""
@@ -287,7 +300,6 @@ class _Trainer:
         """Take one optimiser step; return its loss."""
         began = time.monotonic()
         at = self.position
-        self._choose_warmup()
         rows = self.batches[at.batch]
         lr = learning_rate(at.step, total=at.total, peak=self.settings.lr, warmup=self.warmup)
         self.optimizers.set_lr(lr)
@@ -343,13 +355,17 @@ class _Trainer:
             self.gauges = read_gauges(embeddings, targets, seed=self.settings.seed)
             self.gauges |= prefix_cosines(embeddings, targets, self.settings.matryoshka)
             self._write(journal, {"step": self.position.step, "rows": self.position.rows, "gauges": self.gauges})
+        self.position = replace(self.position, read=self.position.step, readings=max(self.position.readings - 1, 0))
         self.accelerator.wait_for_everyone()
-        self.gauge_seconds = time.monotonic() - began
+        if self.budget is not None:
+            self.budget.gauge_seconds = time.monotonic() - began
+        self.measured_until += time.monotonic() - began  # what a step costs doesn't include them
 
     def _save(self, journal: TrainingLog | None) -> None:
         # Each process reads its own clock, so no process may wait for another here; only the main one writes.
         if journal is not None:
-            self.position = replace(self.position, log_bytes=journal.sync())
+            spent = self.spent_before + time.monotonic() - self.began
+            self.position = replace(self.position, log_bytes=journal.sync(), seconds=round(spent, 3))
             save_checkpoint(self.work, self.position, self.optimizers)
         self.saved = time.monotonic()
 

@@ -22,6 +22,7 @@ from consilience.core.progress import log
 from consilience.training.settings import Precision
 
 FILE = "precision.json"
+HOPELESS = 0.5  # of fp32's speed in the first round: emulated, which may take a hundred times as long
 ROUNDS = 4  # timed in turn, so that a machine whose speed drifts doesn't decide
 REQUIRED_SPEEDUP = 1.25  # assumed: bf16 costs digits, and a choice on the edge would differ from run to run
 
@@ -56,6 +57,9 @@ def choose_precision(
     if not path.is_file():
         write_json(path, _measured_here(shape, step))
     choice = read_json(path)
+    if not choice["bf16_speedup"]:
+        log(f"{label}: this processor has no bf16 instructions: training in fp32")
+        return str(choice["precision"])
     log(
         f"{label}: bf16 was {choice['bf16_speedup']:.2f}x the speed of fp32 on this machine (at least "
         f"{REQUIRED_SPEEDUP:g}x is asked): training in {choice['precision']}"
@@ -68,12 +72,13 @@ def _measured_here(shape: Mapping[str, Any], step: Callable[[], object]) -> dict
     machine = {
         "torch": str(torch.__version__),
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "bf16": bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+        "bf16": has_bf16_instructions(),
         "threads": torch.get_num_threads(),
     }
     kept = cache_folder() / f"{content_id({**machine, **shape}, prefix='precision-')}.json"
     if not kept.is_file():
-        speedup = round(measure_speedup(step), 3)
+        # Without the instructions every product is emulated: one step would take minutes.
+        speedup = round(measure_speedup(step), 3) if machine["bf16"] else 0.0
         with storage_errors(kept):
             kept.parent.mkdir(parents=True, exist_ok=True)
         write_json(kept, {"precision": "bf16" if speedup >= REQUIRED_SPEEDUP else "fp32", "bf16_speedup": speedup})
@@ -81,14 +86,26 @@ def _measured_here(shape: Mapping[str, Any], step: Callable[[], object]) -> dict
     return choice
 
 
+def has_bf16_instructions() -> bool:
+    """Say whether this processor computes in bf16 itself."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def measure_speedup(step: Callable[[], object]) -> float:
-    """Return how much faster a step is under bf16 autocast on the CPU than in fp32: a ratio of medians."""
+    """Return how much faster a step is under bf16 autocast on the CPU than in fp32: a ratio of medians.
+
+    Where the first round leaves no hope, its ratio is the result.
+    """
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for round_number in range(ROUNDS + 1):
         for half in (False, True):
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
                 began = time.perf_counter()
                 step()
-                if round_number:  # the first round warms caches and kernels
-                    seconds[half].append(time.perf_counter() - began)
+                seconds[half].append(time.perf_counter() - began)
+        ratio = seconds[False][-1] / max(seconds[True][-1], 1e-9)
+        if ratio < HOPELESS:
+            return ratio
+        if not round_number:  # it warmed caches and kernels
+            seconds = {False: [], True: []}
     return statistics.median(seconds[False]) / statistics.median(seconds[True])

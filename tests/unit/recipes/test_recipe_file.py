@@ -87,7 +87,7 @@ def test_two_budgets_are_a_fault_and_so_is_none(folder):
         ("[train]", "[consensus]\nweights = { b = -1.0 }\n[train]", "consensus.weights.b: input should be greater"),
         ("[train]", "[consensus]\nweights = { b = inf }\n[train]", "consensus.weights.b: input should be a finite"),
         ("[train]", "[align]\nshrinkage = nan\n[train]", "align.shrinkage"),
-        ("[train]", "[student]\nmax_length = 513\n[train]", "student.max_length: expected 3 to 512"),
+        ("[train]", '[student]\npreset = "mini"\nmax_length = 513\n[train]', "student.max_length: expected 3 to 512"),
         ("[train]", '[student]\ntokenizer = "none.json"\n[train]', "student.tokenizer: none.json: no such file"),
         ("[train]", "[export]\nformats = []\n[train]", "export.formats: expected at least one"),
         ("[train]", '[evaluate]\ntasks = ["sts"]\ndata = "some"\n[train]', "lacks stsb-test.tsv, sick-r.tsv, sts13"),

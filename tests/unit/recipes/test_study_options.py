@@ -221,7 +221,7 @@ def test_a_width_that_only_the_embedding_tells_is_checked_before_the_training(fo
         ('token_table = "{bert}"', "not a Consilience artefact"),
         ('token_table = "nowhere"\ntokenizer = "train"', "nowhere: no such file or folder"),
         ('tokenizer = "nowhere.json"', "nowhere.json: no such file"),
-        ("layers = [0]", "students[0].layers: picks layers of a transformer's init"),
+        ("layers = [0]", "students[0].layers: picks trained layers, which preset and shape exclude"),
     ],
 )
 def test_a_start_that_cannot_be_made_is_a_fault(folder, models, options, wanted):

@@ -16,7 +16,7 @@ from consilience.training.journal import TrainingLog
 from consilience.training.optimizers import Optimizers
 from consilience.training.schedule import learning_rate
 from consilience.training.settings import TrainingSettings
-from consilience.training.time_budget import TimeBudget
+from consilience.training.time_budget import Decision, TimeBudget
 from consilience.training.token_store import build_token_store
 
 TEXTS = ["a red cube", "a blue sphere on a red cube", "two dogs run", "a dog"] * 5
@@ -163,11 +163,44 @@ def test_held_out_rows_are_disjoint_and_differ_by_seed():
     assert len(split_held_out(100_000, seed=0)[1]) == 1024
 
 
-def test_time_budget_leaves_room_for_gauges_and_writes():
-    budget = TimeBudget(600.0, 60.0, 0.5, 2.0, 10, 100.0, 1_500_000_000)
-    # 600 * .95 - 60 - 20 - 10 = 480 s; a checkpoint of 10 s each 100 s leaves 10/11 of it.
-    assert budget.steps_left() == int(480 / 1.1 / 0.5)
-    assert TimeBudget(1.0, 60.0, 0.5, 2.0, 10, 100.0, 0).steps_left() == 1
+def budget_of(work, seconds=600.0, final_bytes=1_500_000_000):
+    return TimeBudget(seconds, work, most_readings=12, final_bytes=final_bytes)
+
+
+def test_time_budget_leaves_room_for_gauges_and_writes(tmp_path):
+    budget = budget_of(tmp_path)
+    budget.gauge_seconds = 2.0
+    budget.measured(6, 3.0)
+    # 3% of 600 s are 9 readings of 2 s; 600 - 60 - 18 - 10 s of writing are 1,024 steps of half a second.
+    assert budget.decide(6, spent=60.0, readings=None) == Decision(6, 6 + 1024, 9)
+
+
+def test_a_machine_that_becomes_faster_gets_more_steps(tmp_path):
+    budget = budget_of(tmp_path, final_bytes=0)
+    budget.measured(6, 30.0)
+    slow = budget.decide(6, spent=30.0, readings=None)
+    assert slow.total == 6 + 114
+    assert slow.review == 6 + 15
+    budget.measured(15, 1.5)
+    fast = budget.decide(slow.review, spent=31.5, readings=slow.readings)
+    assert fast.total > 5 * slow.total
+
+
+def test_decisions_are_replayed_and_not_measured_again(tmp_path):
+    first = budget_of(tmp_path)
+    first.measured(6, 3.0)
+    kept = first.decide(6, spent=10.0, readings=None)
+    again = budget_of(tmp_path)
+    assert not again.first_review(5, 1e9)
+    assert again.first_review(6, 0.0)
+    again.measured(6, 300.0)
+    assert again.decide(6, spent=500.0, readings=None) == kept
+
+
+def test_without_time_left_a_training_ends_where_it_is(tmp_path):
+    budget = budget_of(tmp_path, seconds=10.0, final_bytes=0)
+    budget.measured(6, 3.0)
+    assert budget.decide(6, spent=60.0, readings=None).total == 6
 
 
 @pytest.mark.parametrize(

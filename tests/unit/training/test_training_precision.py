@@ -18,6 +18,11 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.fixture(autouse=True)
+def instructions(monkeypatch):
+    monkeypatch.setattr(precision, "has_bf16_instructions", lambda: True)
+
+
 class Clock:
     """A clock that only steps move, however busy the machine is."""
 
@@ -69,3 +74,23 @@ def test_what_the_person_asked_for_is_not_measured(tmp_path, asked):
         raise AssertionError
 
     assert choose_precision(asked, tmp_path, CPU, SHAPE, step) == asked
+
+
+def test_without_the_instructions_nothing_is_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr(precision, "has_bf16_instructions", lambda: False)
+
+    def step():
+        raise AssertionError("a step was timed")
+
+    assert choose_precision("auto", tmp_path, CPU, SHAPE, step) == "fp32"
+
+
+def test_an_emulated_bf16_is_timed_once(tmp_path):
+    taken = []
+
+    def step():
+        taken.append(torch.is_autocast_enabled("cpu"))
+        Clock.now += 1.0 if taken[-1] else 0.01
+
+    assert choose_precision("auto", tmp_path, CPU, SHAPE, step) == "fp32"
+    assert taken == [False, True]

@@ -1,0 +1,130 @@
+"""How a training ends: what the student keeps of its target, beside a table that needs no training, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from consilience.banks.reader import Bank
+    from consilience.training.token_store import TokenStore
+
+TABLE_ROWS = 16_384  # assumed: the fit takes a few seconds, and its held-out cosine grows slowly beyond
+TABLE_ITERATIONS = 10
+_RIDGE = 1.0  # as `consilience static --refine`
+STEEP = 0.02  # assumed: of the neighbours, gained in the last third of a training whose rate falls to 0
+
+
+def fit_table(
+    table: NDArray[np.float32], store: TokenStore, bank: Bank, rows: NDArray[np.int64], *, axes: NDArray[Any] | None
+) -> NDArray[np.float32]:
+    """Fit a table of token vectors to a target in closed form: the static student of the same teachers.
+
+    Args:
+        table: (V, d) any token vectors that tell tokens apart: a start's own, or random ones.
+        store: the corpus's tokens.
+        bank: the target, (n, d_y).
+        rows: that it may be fitted to; a sample of them is.
+        axes: (d_y, d_y) applied to the target, or None.
+
+    Returns:
+        The table in the target's frame, (V, d_y); texts are means of its rows.
+    """
+    from consilience.students.table_fit import count_matrix, fit_into_frame, refine_table
+
+    rows = rows[:: max(len(rows) // TABLE_ROWS, 1)][:TABLE_ROWS]
+    counts = count_matrix([store[int(row)] for row in rows], len(table))
+    frequency = np.asarray(counts.sum(axis=0)).ravel() / counts.sum()
+    weighted = (table * (1e-3 / (1e-3 + frequency))[:, None]).astype(np.float32)  # Arora et al. 2017
+
+    def targets(start: int, stop: int) -> NDArray[np.float32]:
+        return unit_targets(bank, rows[start:stop], axes)
+
+    first = targets(0, len(rows))
+    moved = (weighted @ fit_into_frame(_means(counts, weighted), first)).astype(np.float32)
+    return refine_table(moved, counts, targets, ridge=_RIDGE, iterations=TABLE_ITERATIONS).table
+
+
+def unit_targets(bank: Bank, rows: NDArray[np.int64], axes: NDArray[Any] | None) -> NDArray[np.float32]:
+    """Return target rows at length 1, turned by ``axes`` where there are any."""
+    from consilience.frames.rows import normalise_rows
+
+    unit = normalise_rows(np.asarray(bank[rows]), where=str(bank.path)).astype(np.float32)
+    return unit if axes is None else (unit @ axes).astype(np.float32)
+
+
+def embed_by_table(table: NDArray[np.float32], store: TokenStore, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the unit means (n, d) of the rows' token vectors."""
+    from consilience.students.table_fit import count_matrix
+
+    return _means(count_matrix([store[int(row)] for row in rows], len(table)), table)
+
+
+def _means(counts: Any, table: NDArray[np.float32]) -> NDArray[np.float32]:  # noqa: ANN401 - scipy has no types
+    sums = np.asarray(counts @ table, dtype=np.float32)
+    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), dtype=np.float32)
+
+
+def judge(
+    *, static: float | None, held_out: int, readings: Sequence[Mapping[str, float]], random: bool
+) -> dict[str, Any]:
+    """Judge a training by the share of its target's nearest neighbours that the student keeps.
+
+    Args:
+        static: the share that the table keeps; None where there is none.
+        held_out: rows that both were read on.
+        readings: the gauges while it trained, in order.
+        random: it started from random weights.
+
+    Returns:
+        The numbers, and ``verdict``: "below static", "rising" or "ok".
+    """
+    kept = readings[-1]["neighbours_kept"]
+    gained = kept - readings[-1 - max(len(readings) // 3, 1)]["neighbours_kept"] if len(readings) > 2 else 0.0
+    below = static is not None and kept < static
+    return {
+        "verdict": "below static" if below else "rising" if gained > STEEP else "ok",
+        "neighbours_kept": round(kept, 4),
+        "static_neighbours_kept": None if static is None else round(static, 4),
+        "held_out_rows": held_out,
+        "gained_last": round(gained, 4),
+        "random_start": random,
+    }
+
+
+def describe(found: Mapping[str, Any], *, parameters: int, operations: float | None, length: str) -> str:
+    """Say a verdict in one line, with what mends it.
+
+    Args:
+        found: of :func:`judge`.
+        parameters: of the student.
+        operations: its share of the reference teacher's operations a token, or None where that's unknown.
+        length: the training's, as its option: "--minutes 2".
+
+    Example:
+        >>> numbers = {"neighbours_kept": 0.71, "static_neighbours_kept": 0.52, "held_out_rows": 200}
+        >>> print(describe({**numbers, "verdict": "ok"}, parameters=17_000_000, operations=0.5, length="--minutes 2"))
+        keeps 71% of its target's ten nearest neighbours on 200 held-out texts (a static table of the same target, which
+        needs no training: 52%), with 17.0 million parameters and 0.50 of the reference teacher's operations a token
+    """
+    beside = ""
+    if found["static_neighbours_kept"] is not None:
+        share = found["static_neighbours_kept"]
+        beside = f" (a static table of the same target, which needs no training: {share:.0%})"
+    cost = "" if operations is None else f" and {operations:.2f} of the reference teacher's operations a token"
+    text = (
+        f"keeps {found['neighbours_kept']:.0%} of its target's ten nearest neighbours on {found['held_out_rows']} "
+        f"held-out texts{beside}, with {parameters / 1e6:.1f} million parameters{cost}"
+    )
+    if found["verdict"] == "ok":
+        return text
+    option, _, amount = length.partition(" ")
+    mend = f"run the same command with {option} {float(amount) * 3:g} --overwrite"
+    if found["verdict"] == "rising":
+        return f"{text}. It still rose by {found['gained_last']:.1%} in the last third: {mend}"
+    if found["random_start"]:
+        mend = "leave out --student, so that it starts from a teacher's layers, and add --overwrite"
+    return f"{text}. NOT WORTH USING, since the table is better: {mend}"
