@@ -121,7 +121,7 @@ def require_rows(rows: int, dimensions: int, *, where: str = "fit_map") -> None:
     if rows < needed:
         raise AlignmentRefusedError(
             f"{where}: need at least {MINIMUM_ROWS_PER_DIMENSION} rows per dimension ({needed} for {dimensions}), "
-            f"got {rows}. Sample more rows or use a larger corpus"
+            f"got {rows}. Sample more rows, use a larger corpus, or distil from one teacher's bank, which needs no map"
         )
 
 

@@ -117,6 +117,8 @@ def judge_fit(measurements: FitMeasurements, *, whitened: bool = True, rotation:
     m = measurements
     # (name, value, refused below, weak below)
     few, fewer = (WEAK_ROTATION_ROWS, 1.0) if rotation else (WEAK_ROWS_PER_DIMENSION, REFUSED_ROWS_PER_DIMENSION)
+    if m.retention >= WEAK_RETENTION:  # what few rows make one fear didn't happen; it's weak all the same
+        fewer = 0.0
     checks: list[tuple[str, float, float, float]] = [
         ("fit rows per dimension", m.rows_per_dimension, fewer, few),
         ("retention (held-out R@1 / in-sample R@1)", m.retention, REFUSED_RETENTION, WEAK_RETENTION),
