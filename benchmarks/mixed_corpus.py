@@ -38,6 +38,29 @@ def sentences(data: Path, kind: str) -> Iterator[str]:
             yield from column.to_pylist()
 
 
+def write_mixture(data: Path, out: Path, *, rows: int, seed: int) -> None:
+    """Write the first ``rows`` rows of a mixture of the sentences in ``data``."""
+    rng = np.random.default_rng(seed)
+    seen: set[str] = set()
+    texts: list[str] = []
+    sources: list[str] = []
+    for kind, share in SHARES.items():
+        found = []
+        for text in sentences(data, kind):
+            key = "".join(text.casefold().split())
+            if SHORTEST <= len(text) <= LONGEST and key not in seen:
+                seen.add(key)
+                found.append(text)
+        wanted = min(round(rows * share), len(found))
+        texts += [found[i] for i in rng.permutation(len(found))[:wanted]]
+        sources += [kind] * wanted
+        print(f"{kind}: {wanted} of {len(found)}")
+    order = rng.permutation(len(texts))
+    table = pa.table({"text": [texts[i] for i in order], "source": [sources[i] for i in order]})
+    pq.write_table(table, out, compression="zstd")
+    print(f"{out}: {len(texts)} rows")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -45,25 +68,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    rng = np.random.default_rng(arguments.seed)
-    seen: set[str] = set()
-    texts: list[str] = []
-    sources: list[str] = []
-    for kind, share in SHARES.items():
-        found = []
-        for text in sentences(arguments.data, kind):
-            key = "".join(text.casefold().split())
-            if SHORTEST <= len(text) <= LONGEST and key not in seen:
-                seen.add(key)
-                found.append(text)
-        wanted = min(round(arguments.rows * share), len(found))
-        texts += [found[i] for i in rng.permutation(len(found))[:wanted]]
-        sources += [kind] * wanted
-        print(f"{kind}: {wanted} of {len(found)}")
-    order = rng.permutation(len(texts))
-    table = pa.table({"text": [texts[i] for i in order], "source": [sources[i] for i in order]})
-    pq.write_table(table, arguments.out, compression="zstd")
-    print(f"{arguments.out}: {len(texts)} rows")
+    write_mixture(arguments.data, arguments.out, rows=arguments.rows, seed=arguments.seed)
 
 
 if __name__ == "__main__":
