@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.committee.rotation import require_frame
 from consilience.core.artefacts import (
-    MANIFEST,
     PLAN,
-    REPLACES,
     begin_artefact,
     discard_work,
     finish_artefact,
@@ -151,7 +149,7 @@ def export_student(
             out,
             kind="export",
             manifest=manifest,
-            files=[name for name in files if name not in (PLAN, MANIFEST, REPLACES)],
+            files=[name for name in files if name != PLAN],
         )
     except BaseException:
         discard_work(work)  # a refused or interrupted export leaves nothing behind
