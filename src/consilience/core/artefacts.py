@@ -22,7 +22,7 @@ from typing import Any
 from consilience.core.errors import BankIntegrityError, ConsilienceError, InputError, ResumeError
 from consilience.core.files import TEMPORARY, place, read_json, storage_errors, sync_directory, write_json
 from consilience.core.hashing import content_id, file_sha256
-from consilience.core.placing import is_mount, require_place
+from consilience.core.placing import is_mount, require_name, require_place
 
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
@@ -53,6 +53,7 @@ def output_path(out: str | Path, *, overwrite: bool = False) -> Path:
         ConsilienceError: as :func:`require_output`; without ``overwrite`` an artefact that is there may be the result.
     """
     folder = Path(out)
+    require_name(folder, suffix=".replaced")
     if overwrite or not (folder / MANIFEST).is_file():
         require_output(folder, overwrite=overwrite)
     return folder
@@ -71,6 +72,7 @@ def require_output(out: Path, *, overwrite: bool = False, option: str = "--out")
         ResumeError: something is there and may not be replaced, or somebody's folder has a name that is needed.
         StorageError: its folder can't be written.
     """
+    require_name(out, suffix=".replaced", option=option)
     _complete_swap(out)
     require_place(out, suffix=".replaced", option=option)
     if overwrite:

@@ -23,8 +23,7 @@ def require_place(out: Path, *, suffix: str = "", option: str = "--out") -> None
         InputError: no name, a link, a mount point, too long, or below something that isn't a folder.
         StorageError: its folder can't be written.
     """
-    if out.name in ("", ".."):
-        raise InputError(f"{out}: expected the name of a new file or folder. Change {option}")
+    folder = require_name(out, suffix=suffix, option=option)
     if out.is_symlink():
         raise InputError(
             f"{out}: is a link, and a link isn't replaced. Name what it points to: {option} {os.path.realpath(out)}"
@@ -34,6 +33,26 @@ def require_place(out: Path, *, suffix: str = "", option: str = "--out") -> None
             f"{out}: is a mount point, which can't take a finished output's name. Name something inside it: "
             f"{option} {out / 'NAME'}"
         )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError(f"{out}: can't write: {folder} is read-only or not permitted. Choose another {option}")
+
+
+def require_name(out: Path, *, suffix: str = "", option: str = "--out") -> Path:
+    """Refuse a path that can't be one.
+
+    Args:
+        out: the output.
+        suffix: the longest ending that temporary names beside it have.
+        option: which option named it, for the message.
+
+    Returns:
+        The folder in which it, or the first missing folder above it, would be made.
+
+    Raises:
+        InputError: no name, too long a name, or below something that isn't a folder.
+    """
+    if out.name in ("", ".."):
+        raise InputError(f"{out}: expected the name of a new file or folder. Change {option}")
     names, folder = [out.name + suffix], out.absolute().parent
     while not os.path.lexists(folder):
         names.append(folder.name)
@@ -41,11 +60,10 @@ def require_place(out: Path, *, suffix: str = "", option: str = "--out") -> None
     if not folder.is_dir():
         what = "is a link to nothing" if folder.is_symlink() else "isn't a folder"
         raise InputError(f"{out}: {folder} {what}, so nothing can be written below it. Change {option}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise StorageError(f"{out}: can't write: {folder} is read-only or not permitted. Choose another {option}")
-    longest = max(names, key=lambda name: len(os.fsencode(name)))
-    if len(os.fsencode(longest)) > os.pathconf(folder, "PC_NAME_MAX"):
-        raise InputError(f"{out}: the name is too long, with {suffix or 'itself'} behind it. Shorten {option}")
+    if max(len(os.fsencode(name)) for name in names) > os.pathconf(folder, "PC_NAME_MAX"):
+        behind = f", with {suffix} behind it" if suffix else ""
+        raise InputError(f"{out}: the name is too long{behind}. Shorten {option}")
+    return folder
 
 
 def is_mount(path: Path) -> bool:

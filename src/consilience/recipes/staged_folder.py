@@ -78,10 +78,7 @@ def require_staged_folder(folder: Path, kind: str) -> None:
             raise ResumeError(
                 f"{folder}: expected a {kind}'s folder or a new one, found a {there}. Choose another --out"
             )
-    elif (
-        any(not TEMPORARY.fullmatch(path.name) for path in _entries(folder))
-        and (read_plan(folder) or {}).get("kind") != kind
-    ):
+    elif _is_in_use(folder) and (read_plan(folder) or {}).get("kind") != kind:
         raise ResumeError(f"{folder}: holds files that aren't a {kind}'s. Choose another --out")
     reported = _reported(folder)
     for name in {*_REPORTS, *reported}:

@@ -19,7 +19,7 @@ from consilience.core.artefacts import (
     settle_artefact,
     verify_artefact,
 )
-from consilience.core.errors import BankIntegrityError, InputError, ResumeError, StorageError
+from consilience.core.errors import BankIntegrityError, InputError, ResumeError
 from consilience.core.files import atomic_write, read_json, write_json
 
 
@@ -121,7 +121,7 @@ def test_a_folder_that_always_exists_is_no_output(out):
 
 def test_an_output_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="Not a directory"):
+    with pytest.raises(InputError, match="file isn't a folder, so nothing can be written below it"):
         begin_artefact(tmp_path / "file" / "bank", {"job": 1})
 
 

@@ -19,14 +19,6 @@ def test_success_leaves_the_output_alone(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
-def test_an_inner_folder_can_be_what_is_published(tmp_path):
-    with published(tmp_path / "t.lance", inner="t.lance") as partial:
-        (partial / "t.lance").mkdir(parents=True)
-        (partial / "t.lance" / "rows").write_text("1")
-    assert (tmp_path / "t.lance" / "rows").read_text() == "1"
-    assert [path.name for path in tmp_path.iterdir()] == ["t.lance"]
-
-
 def write_and_fail(out):
     with published(out) as partial:
         partial.write_text("half")
@@ -40,9 +32,12 @@ def test_an_exception_leaves_nothing(tmp_path):
 
 
 def test_what_a_killed_run_left_is_dropped(tmp_path):
-    (tmp_path / "out.partial").mkdir()
-    (tmp_path / "out.partial" / "stale").write_text("x")
-    (tmp_path / "out.partial.lock").write_text("")
+    code = (
+        "import os, pathlib, sys; from consilience.indexes.publish import published; "
+        "stack = published(pathlib.Path(sys.argv[1])); stack.__enter__().write_text('half'); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, tmp_path / "out"], check=False).returncode == 9
+    assert (tmp_path / "out.partial" / "index" / "out").read_text() == "half"
     with published(tmp_path / "out") as partial:
         assert not partial.exists()
         partial.write_text("whole")
@@ -70,7 +65,7 @@ def write_beside_another(out):
 
 
 def test_what_appeared_meanwhile_is_kept(tmp_path):
-    with pytest.raises(InputError, match="was made while this job ran"):
+    with pytest.raises(ResumeError, match="was made while this job ran"):
         write_beside_another(tmp_path / "out")
     assert (tmp_path / "out").read_text() == "theirs"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
