@@ -21,6 +21,7 @@ from consilience.core.errors import InputError
 from consilience.core.files import atomic_write
 from consilience.core.hashing import content_id
 from consilience.core.progress import log
+from consilience.exporters.card_results import without_speed
 from consilience.exporters.card_usage import usage_sections
 from consilience.exporters.huggingface import write_backbone, write_tokenizer
 from consilience.exporters.int8 import INT8_FILE, write_int8
@@ -96,7 +97,7 @@ def export_student(
     plan = {
         "student": student.manifest.get("id"),
         "formats": list(chosen),
-        "card": content_id([title or out.name, command, dict(teachers), results]),
+        "card": content_id([title or out.name, command, dict(teachers), without_speed(results)]),
         **({} if rotation is None else {"rotation": rotation.id}),
         **({} if quantize is None else {"quantize": quantize}),
         **({} if truncate_dim is None else {"truncate_dim": truncate_dim}),

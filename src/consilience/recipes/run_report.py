@@ -39,6 +39,10 @@ def collect_results(recipe: Recipe, made: MadeStages, stages: Sequence[StageResu
     from consilience.recipes.measure import tasks_to_run
 
     evaluation = read_json(made.evaluation.path / "evaluation.json")
+    timed = made.evaluation.path / TIMING
+    speeds = read_json(timed)["sentences_per_second"] if timed.is_file() else {}
+    for model in evaluation["models"]:
+        model["sentences_per_second"] = speeds.get(model["model"])
     measured = tasks_to_run(recipe)
     results: Json = {
         "name": recipe.name,
