@@ -83,7 +83,7 @@ def require_output(out: Path, *, overwrite: bool = False, option: str = "--out")
     if overwrite and os.path.lexists(old) and not _is_moved(old, _read_state(work)):
         raise ResumeError(f"{old}: is in the way: the folder that is replaced waits there. Move it away")
     if os.path.lexists(work) and _read_state(work) is None:
-        _require_worthless(work)
+        _require_worthless(work, option)
 
 
 def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) -> tuple[Path, bool]:
@@ -302,7 +302,7 @@ def _complete_swap(out: Path) -> None:
         (out / PLAN).unlink(missing_ok=True)
 
 
-def _require_worthless(work: Path) -> None:
+def _require_worthless(work: Path, option: str) -> None:
     """Refuse a working folder without a plan that holds more than a killed start leaves behind."""
     plain = work.is_dir() and not work.is_symlink() and not is_mount(work)
     left = [path.name for path in work.iterdir()] if plain else [work.name]
@@ -310,7 +310,7 @@ def _require_worthless(work: Path) -> None:
     if kept:
         raise ResumeError(
             f"{work}: would be the working folder, and isn't one of Consilience: it holds {kept[0]}. Move it away or "
-            "choose another --out"
+            f"choose another {option}"
         )
 
 
