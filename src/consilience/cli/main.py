@@ -128,8 +128,8 @@ def _guarded(stream: TextIO | None, descriptor: int) -> TextIO:
     """Return a standard stream that may be closed, lose its reader, or lack a letter in its encoding."""
     if stream is None:  # closed by whoever called us: what would be printed goes nowhere
         return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - lives as long as the process
-    if not isinstance(stream, io.TextIOWrapper) or stream.fileno() != descriptor:
-        return stream  # a test's
+    if not isinstance(stream, io.TextIOWrapper) or stream not in (sys.__stdout__, sys.__stderr__):
+        return stream  # somebody's who calls main() from Python
     return io.TextIOWrapper(
         io.BufferedWriter(_Stream(descriptor, "wb", closefd=False)),
         encoding=stream.encoding,
