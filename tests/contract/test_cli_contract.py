@@ -128,3 +128,55 @@ def test_the_command_lines_page_is_current():
     script = ROOT / "docs" / "generate_cli.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def without_a_reader(*words, both=False, unbuffered=False):
+    """Run with a standard output that nobody reads any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    flags = ["-u"] if unbuffered else []
+    with open(writer, "wb") as gone:  # noqa: PTH123 - a descriptor
+        return subprocess.run(
+            [sys.executable, *flags, "-m", "consilience", *words],
+            stdout=gone,
+            stderr=gone if both else subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize(
+    "words", [("corpus", "TEXTS"), ("corpus", "TEXTS", "--json"), ("evaluate", "--help"), ("--version",)]
+)
+def test_a_reader_that_leaves_is_no_error(tmp_path, words, unbuffered):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a cat\na dog\n")
+    done = without_a_reader(*(str(texts) if word == "TEXTS" else word for word in words), unbuffered=unbuffered)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_log_without_a_reader_stops_no_work(tmp_path):
+    done = without_a_reader("grammar", "5", "--out", str(tmp_path / "captions.txt"), both=True)
+    assert done.returncode == 0
+    assert len((tmp_path / "captions.txt").read_text().splitlines()) == 5
+    assert without_a_reader("corpus", str(tmp_path / "none.txt"), both=True).returncode == 2
+
+
+def test_a_refusal_stays_one_without_a_reader(tmp_path):
+    done = without_a_reader("corpus", str(tmp_path / "none.txt"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("consilience: error: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_results_on_a_full_disk_are_an_error(tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a cat\n")
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "consilience", "corpus", str(texts)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("consilience: error: No space left on device")
+    assert done.stderr.count("\n") == 1

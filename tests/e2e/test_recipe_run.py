@@ -126,6 +126,27 @@ def test_the_second_run_skips_everything_and_says_the_same(finished):
     assert after == before
 
 
+def test_the_same_recipe_elsewhere_gives_the_same_ids_and_bytes(finished, tmp_path):
+    folder, *_ = finished
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    again = consilience(tmp_path, "run", "tiny.toml", "--out", str(tmp_path / "deep" / "again"))
+    assert again.returncode == 0, again.stderr
+    first, second = folder / "runs" / "tiny", tmp_path / "deep" / "again"
+    stages = [json.loads((out / "results.json").read_text())["stages"] for out in (first, second)]
+    assert [(s["folder"], s["id"]) for s in stages[0]] == [(s["folder"], s["id"]) for s in stages[1]]
+    for name in (stage["folder"] for stage in stages[0]):
+        for file in verify_artefact(first / name)["files"]:
+            assert (first / name / file).read_bytes() == (second / name / file).read_bytes(), (name, file)
+    evaluation = next(stage["folder"] for stage in stages[0] if stage["stage"] == "evaluate")
+    assert "sentences_per_second" not in (first / evaluation / "evaluation.json").read_text()
+    assert str(tmp_path) not in (second / evaluation / "evaluation.json").read_text()
+    speeds = json.loads((first / evaluation / "timing.json").read_text())["sentences_per_second"]
+    assert set(speeds) == {"student", "wordllama", "glove"}
+    assert all(0 < speed["low"] <= speed["median"] <= speed["high"] for speed in speeds.values())
+    row = next(line for line in (first / "report.md").read_text().splitlines() if line.startswith("| sentences/s"))
+    assert f"{speeds['glove']['median']:,.0f} [{speeds['glove']['low']:,.0f}, {speeds['glove']['high']:,.0f}]" in row
+
+
 def test_a_changed_setting_runs_only_what_it_touches(finished):
     folder, *_ = finished
     dry = consilience(folder, "run", "tiny.toml", "--dry-run", "--set", "train.steps=31")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,11 @@ from consilience.banks.manifest import DTypeName
 from consilience.banks.reader import Bank, open_bank
 from consilience.banks.verify import verify_bank
 from consilience.banks.writer import BankWriter, bank_plan, is_finished_by
+from consilience.core.artefacts import MANIFEST, settle_artefact
 from consilience.core.errors import FrameMismatchError, InputError, StorageError
 from consilience.core.files import atomic_write, storage_errors
 from consilience.core.hashing import file_sha256
+from consilience.core.placing import require_place
 
 Block = NDArray[np.floating[Any]]
 _PARQUET_BLOCK_ROWS = 8192
@@ -194,14 +197,17 @@ def import_embeddings(
 def finished_bank(out: Path, plan: dict[str, Any], *, overwrite: bool) -> Bank | None:
     """Return the bank at ``out`` if it is exactly this job's result, intact; None if there is still work to do.
 
+    What a kill at its very end left undone is completed first.
+
     Raises:
         BankIntegrityError: it is this job's result but damaged.
         InputError: something else is at ``out``.
     """
-    if overwrite or not (out / "manifest.json").is_file():
+    settled = settle_artefact(out, partial(is_finished_by, plan=plan), overwrite=overwrite)
+    if not (out / MANIFEST).is_file() or (overwrite and not settled):
         return None
     bank = open_bank(out)
-    return verify_bank(bank) if is_finished_by(bank, plan) else None
+    return verify_bank(bank) if is_finished_by(bank.manifest, plan) else None
 
 
 def export_bank(bank: Bank | str | Path, out: str | Path, *, column: str = "embedding") -> Path:
@@ -226,6 +232,7 @@ def export_bank(bank: Bank | str | Path, out: str | Path, *, column: str = "embe
     target = Path(out)
     if target.exists():
         raise InputError(f"{target}: already exists. Choose another name or remove it")
+    require_place(target, option="out")
     if target.suffix == ".npy":
         _export_npy(source, target)
     elif target.suffix == ".parquet":
@@ -239,7 +246,7 @@ def _export_npy(bank: Bank, target: Path) -> None:
     header = {"descr": bank.dtype.str, "fortran_order": False, "shape": (bank.rows, bank.dimensions)}
     with storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(target) as stream:
+    with atomic_write(target, "xb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         for _, shard in bank.iter_shards(verify=True):
             stream.write(shard.data)
@@ -255,7 +262,7 @@ def _export_parquet(bank: Bank, target: Path, column: str) -> None:
     with storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with atomic_write(target) as stream, pq.ParquetWriter(stream, schema) as writer:
+        with atomic_write(target, "xb") as stream, pq.ParquetWriter(stream, schema) as writer:
             for _, shard in bank.iter_shards(verify=True):
                 values = pa.array(shard.astype(np.float32).reshape(-1))
                 rows = pa.FixedSizeListArray.from_arrays(values, type=kind)

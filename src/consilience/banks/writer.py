@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,8 +22,15 @@ from consilience.banks.manifest import (
 )
 from consilience.banks.reader import Bank, open_bank
 from consilience.banks.rows import are_unit_rows, prepare_rows, preprocessing_constants
-from consilience.core.artefacts import TIMING, begin_artefact, discard_work, finish_artefact, partial_path
-from consilience.core.errors import BankIntegrityError, ConsilienceError, InputError, ResumeError, ShapeError
+from consilience.core.artefacts import (
+    TIMING,
+    begin_artefact,
+    discard_work,
+    finish_artefact,
+    lock_work,
+    partial_path,
+)
+from consilience.core.errors import BankIntegrityError, ConsilienceError, InputError, ShapeError
 from consilience.core.files import atomic_write, write_json
 from consilience.core.hashing import file_sha256
 
@@ -85,9 +92,9 @@ class BankWriter:
         self._dimensions = dimensions
         self._normalise = normalise
         if overwrite and partial_path(self.out).is_dir():
-            os.close(_lock(partial_path(self.out)))  # another process' work in progress isn't discarded
+            os.close(lock_work(partial_path(self.out)))  # another process' work in progress isn't discarded
         self.work, self.resumed = begin_artefact(self.out, self.plan, overwrite=overwrite)
-        self._lock: int | None = _lock(self.work)
+        self._lock: int | None = lock_work(self.work)
         for leftover in self.work.glob(".*.tmp"):  # of a killed writer
             leftover.unlink()
         self._journal = Journal(self.work)
@@ -238,16 +245,6 @@ def bank_plan(
     return as_json(plan, "bank")
 
 
-def is_finished_by(bank: Bank, plan: dict[str, Any]) -> bool:
-    """Return whether a bank is the result of exactly this job (see :func:`bank_plan`)."""
-    return all(bank.manifest.get(key) == value for key, value in plan.items())
-
-
-def _lock(folder: Path) -> int:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise ResumeError(f"{folder}: another process is writing it. Wait for it or choose another --out") from error
-    return descriptor
+def is_finished_by(manifest: Mapping[str, Any], plan: dict[str, Any]) -> bool:
+    """Return whether a manifest is of the result of exactly this job (see :func:`bank_plan`)."""
+    return all(manifest.get(key) == value for key, value in plan.items())

@@ -86,7 +86,8 @@ def _print_tables(result: EvaluationResult) -> None:
     scores.add_row(
         "parameters", *("unknown" if model.parameters is None else f"{model.parameters:,}" for model in result.models)
     )
-    scores.add_row("sentences/s", *(f"{model.sentences_per_second:,.0f}" for model in result.models))
+    speeds = [model.sentences_per_second for model in result.models]
+    scores.add_row("sentences/s", *(f"{s.median:,.0f} [{s.low:,.0f}, {s.high:,.0f}]" for s in speeds))
     table_console(scores, most=24 * (len(result.models) + 1)).print(scores)
     sys.stdout.write(f"Geometry on {result.models[0].geometry['sample']}.\n")
     if result.comparisons:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -30,6 +30,9 @@ from consilience.cli import (
     static,
     study,
 )
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _INTERRUPTED, _TERMINATED = 130, 143
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's own; newer typers carry click inside
@@ -80,10 +83,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     from consilience.core.errors import ConsilienceError
 
-    if sys.stdout is None:  # closed by whoever called us: what would be printed goes nowhere
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives as long as the process
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks is no reason to fail
-        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = _guarded(sys.stdout, 1), _guarded(sys.stderr, 2)
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()
@@ -94,12 +94,7 @@ def main() -> None:
     except _UsageError as error:
         _refuse_usage(error)
     except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("consilience: interrupted; run the same command again to continue\n")
-        sys.exit(_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our standard output (head, less) left; that's no fault of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _leave("interrupted; run the same command again to continue", _INTERRUPTED)
     except OSError as error:
         if error.errno is None:  # a library's, not the operating system's
             raise
@@ -108,15 +103,60 @@ def main() -> None:
     sys.exit(code or 0)
 
 
+class _Stream(io.FileIO):
+    """A standard stream whose reader (head, less) may leave, which is no fault of ours.
+
+    Without a reader of the results there is nothing more to do; without one of the log, work goes on.
+    """
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write; what nobody reads goes nowhere."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            _discard_output(self.fileno())
+            if self.fileno() == 1:
+                raise SystemExit(0) from None
+            return memoryview(data).nbytes
+
+
+def _discard_output(descriptor: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+def _guarded(stream: TextIO | None, descriptor: int) -> TextIO:
+    """Return a standard stream that may be closed, lose its reader, or lack a letter in its encoding."""
+    if stream is None:  # closed by whoever called us: what would be printed goes nowhere
+        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - lives as long as the process
+    if not isinstance(stream, io.TextIOWrapper) or stream not in (sys.__stdout__, sys.__stderr__):
+        return stream  # somebody's who calls main() from Python
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Stream(descriptor, "wb", closefd=False)),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
     """End as after Ctrl-C, so that temporary copies are removed; what is half written continues the next time."""
-    sys.stderr.write("consilience: terminated; run the same command again to continue\n")
-    sys.exit(_TERMINATED)
+    _leave("terminated; run the same command again to continue", _TERMINATED)
 
 
 def _refuse(message: str) -> NoReturn:
-    sys.stderr.write(f"consilience: error: {message}\n")
-    sys.exit(2)
+    _leave(f"error: {message}", 2)
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    try:  # results printed before keep their place, and have no say in the exit code
+        sys.stdout.flush()
+    except OSError:
+        _discard_output(1)
+    except SystemExit:
+        pass
+    sys.stderr.write(f"consilience: {message}\n")
+    sys.exit(code)
 
 
 def _refuse_usage(error: Any) -> NoReturn:  # noqa: ANN401 - click's or typer's class

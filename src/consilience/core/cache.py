@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, StorageError
 from consilience.core.files import read_json, storage_errors, write_json
 from consilience.core.hashing import file_sha256
 
@@ -58,8 +58,8 @@ def cached_folder(name: str, build: Callable[[Path], None], *, checksums: Mappin
         with storage_errors(final):
             if checksums is None:
                 write_json(work / _CHECKSUMS, {path: file_sha256(work / path) for path in _files(work)})
-            if final.is_dir() and not _is_whole(final, checksums):
-                shutil.rmtree(final)
+            if not _is_whole(final, checksums):
+                _make_way(final, {*_files(work), _CHECKSUMS})
             try:
                 work.rename(final)
             except OSError:
@@ -68,6 +68,16 @@ def cached_folder(name: str, build: Callable[[Path], None], *, checksums: Mappin
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return final
+
+
+def _make_way(final: Path, own: set[str]) -> None:
+    """Delete a damaged folder, of which only the files that it should have are ours to delete."""
+    if not final.is_dir():
+        return
+    strange = sorted({*_files(final)} - own)
+    if strange:
+        raise StorageError(f"{final / strange[0]}: isn't the cache's, so {final} can't be made again. Move it away")
+    shutil.rmtree(final)
 
 
 def _files(folder: Path) -> list[str]:
@@ -97,6 +107,6 @@ def _is_whole(folder: Path, checksums: Mapping[str, str] | None) -> bool:
 
 def _sweep(final: Path) -> None:
     """Remove what killed runs left of this folder; what is younger than a day may be another process's."""
-    for left in final.parent.glob(f".{final.name}-*"):
-        if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+    for left in final.parent.glob(f".{final.name}-????????"):  # as mkdtemp names them
+        if not left.is_symlink() and time.time() - left.stat().st_mtime > _STALE_SECONDS:
             shutil.rmtree(left, ignore_errors=True)

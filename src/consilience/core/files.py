@@ -5,18 +5,24 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from consilience.core.errors import InputError, StorageError
+from consilience.core.errors import InputError, ResumeError, StorageError
 
 _STORAGE_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),  # the disk
     *(errno.EROFS, errno.EACCES, errno.EPERM),  # permission
-    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),  # the name
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP),  # the name
+    *(errno.EBUSY, errno.EXDEV),  # a mount point
 }
+
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR, errno.EBUSY}
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # some network and removable file systems
 
 
 @contextmanager
@@ -37,6 +43,14 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise
 
 
+TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")  # names of this module's; a killed write leaves one
+
+
+def temporary_sibling(path: Path) -> Path:
+    """Return a new name beside ``path`` that is nobody's."""
+    return path.with_name(f".{secrets.token_hex(8)}.tmp")
+
+
 @contextmanager
 def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a temporary sibling of ``path`` for writing; on success flush it to the disk and rename it.
@@ -45,24 +59,63 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
 
     Args:
         path: the final name; its folder must exist.
-        mode: "wb" or "w" (UTF-8, LF).
+        mode: "wb" or "w" (UTF-8, LF); "xb" or "x" to refuse a ``path`` that exists when the writing is done.
 
     Raises:
         StorageError: the disk is full, read-only or not permitted.
+        ResumeError: ``path`` was made meanwhile, and ``mode`` is exclusive.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_sibling(path)
     encoding = None if "b" in mode else "utf-8"
     newline = None if "b" in mode else "\n"
     try:
         with storage_errors(path):
-            with temporary.open(mode, encoding=encoding, newline=newline) as stream:
+            with temporary.open(mode.replace("w", "x"), encoding=encoding, newline=newline) as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.replace(path)
-            sync_directory(path.parent)
+            if "x" in mode:
+                place(temporary, path)
+            else:
+                temporary.replace(path)
+                sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def place(temporary: Path, out: Path) -> None:
+    """Give a finished file or folder its final name, which nothing else has.
+
+    Raises:
+        ResumeError: something has appeared at ``out``; it and ``temporary`` are as they were.
+        StorageError: the file system refused.
+    """
+    with storage_errors(out):
+        try:
+            if temporary.is_dir():
+                temporary.rename(out)  # a folder's rename replaces nothing but an empty folder
+            else:
+                _place_file(temporary, out)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise ResumeError(
+                    f"{out}: was made while this job ran. Move it away and run the command again"
+                ) from error
+            raise
+        sync_directory(out.parent)
+
+
+def _place_file(temporary: Path, out: Path) -> None:
+    try:
+        os.link(temporary, out)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(out):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(out)) from error
+        temporary.rename(out)
+    else:
+        temporary.unlink()
 
 
 def sync_directory(folder: Path) -> None:
@@ -76,9 +129,13 @@ def sync_directory(folder: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Write a JSON value atomically: sorted keys, two-space indent, final newline; same value, same bytes."""
-    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     with atomic_write(path, "w") as stream:
-        stream.write(text + "\n")
+        stream.write(json_text(value))
+
+
+def json_text(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return what :func:`write_json` writes."""
+    return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from consilience.core.encoder import Encoder
 from consilience.core.errors import TeacherError
 from consilience.core.progress import progress_bar
+from consilience.evaluation.result import Speed
 
 _BLOCK = 2_048
 
@@ -64,8 +65,8 @@ def _unit(encoder: Encoder, raw: NDArray[np.float32], count: int) -> NDArray[np.
     return np.asarray(np.divide(wide, norms, out=np.zeros_like(wide), where=norms > 0), dtype=np.float32)
 
 
-def measure_speed(encoder: Encoder, sentences: Sequence[str], *, repeats: int = 3) -> float:
-    """Return sentences per second: the median of a few passes over one sample, after a warm-up.
+def measure_speed(encoder: Encoder, sentences: Sequence[str], *, repeats: int = 5) -> Speed:
+    """Return sentences per second over a few passes over one sample, after a warm-up.
 
     Loading isn't counted; tokenising is.
 
@@ -80,4 +81,6 @@ def measure_speed(encoder: Encoder, sentences: Sequence[str], *, repeats: int = 
         start = time.perf_counter()
         encoder.encode(list(sentences))
         seconds.append(time.perf_counter() - start)
-    return len(sentences) / float(np.median(seconds))
+    return Speed(
+        *(round(len(sentences) / float(taken), 1) for taken in (np.median(seconds), max(seconds), min(seconds)))
+    )

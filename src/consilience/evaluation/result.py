@@ -18,6 +18,15 @@ class TaskScore:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """Sentences a second over a few timed passes: the same model on the same machine reads differently each time."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class ModelResult:
     """One model's numbers.
 
@@ -31,7 +40,7 @@ class ModelResult:
         mean_high: upper end.
         mean_of: the tasks that the mean is over.
         geometry: gauges on the fixed sample.
-        sentences_per_second: on a fixed sample, after loading and a warm-up.
+        sentences_per_second: on a fixed sample, after loading and a warm-up: median, least and most.
         selection: STS-B dev, reported apart; for choosing between models, never for claims.
         identity: what determines the vectors.
     """
@@ -45,7 +54,7 @@ class ModelResult:
     mean_high: float
     mean_of: tuple[str, ...]
     geometry: Mapping[str, Any]
-    sentences_per_second: float
+    sentences_per_second: Speed
     selection: Mapping[str, TaskScore]
     identity: Mapping[str, Any]
 
@@ -107,7 +116,7 @@ def _model_json(model: ModelResult) -> dict[str, Any]:
         "mean_high": model.mean_high,
         "mean_of": list(model.mean_of),
         "geometry": dict(model.geometry),
-        "sentences_per_second": model.sentences_per_second,
+        "sentences_per_second": asdict(model.sentences_per_second),
         "selection": {name: asdict(score) for name, score in model.selection.items()},
         "identity": dict(model.identity),
     }

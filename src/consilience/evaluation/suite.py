@@ -16,7 +16,7 @@ from consilience.evaluation.embed_once import embed_distinct, measure_speed
 from consilience.evaluation.geometry import GeometrySample, geometry_sample, measure_geometry
 from consilience.evaluation.grammar_task import grammar_task
 from consilience.evaluation.resampling import paired_difference, percentile_interval, task_replicates
-from consilience.evaluation.result import Comparison, EvaluationResult, ModelResult, TaskScore
+from consilience.evaluation.result import Comparison, EvaluationResult, ModelResult, Speed, TaskScore
 from consilience.evaluation.sts import REPORTED_TASKS, SELECTION_TASK, StsTask
 from consilience.stats.correlation import spearman
 
@@ -29,7 +29,7 @@ class _Measured:
 
     cosines: dict[str, NDArray[np.float64]]
     geometry: dict[str, Any]
-    sentences_per_second: float
+    sentences_per_second: Speed
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def evaluate_encoders(
         "seeds": 1,
         "resamples": resamples,
         "data": {task.name: {"sha256": task.sha256, "source": task.source, "pairs": len(task)} for task in known},
-        "speed_sample": f"{len(speed_sample)} grammar captions, median of 3 passes after a warm-up",
+        "speed_sample": f"{len(speed_sample)} grammar captions, median, least and most of 5 passes after a warm-up",
     }
     return EvaluationResult(tuple(models), tuple(comparisons), record)
 

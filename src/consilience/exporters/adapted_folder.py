@@ -17,6 +17,7 @@ from consilience.adapters.attach import attach_amoe
 from consilience.adapters.library import AnchorLibrary
 from consilience.adapters.masks import ALL, OFF, Mask
 from consilience.core.artefacts import (
+    PLAN,
     begin_artefact,
     discard_work,
     finish_artefact,
@@ -130,7 +131,7 @@ def export_adapted(
                     "adapters": {"names": list(library.names), "mask": mask, "forced": handle.forced},
                     "parity": parity,
                 },
-                files=[name for name in files if name not in ("plan.json", "replaces")],
+                files=[name for name in files if name != PLAN],
             )
         except BaseException:
             discard_work(work)

@@ -57,6 +57,18 @@ class _Results(_Part):
     models: list[_Model] = Field(min_length=1)
 
 
+def without_speed(results: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return results without what isn't the same when the same model is evaluated again; no card shows it.
+
+    Args:
+        results: as checked, or None.
+    """
+    if results is None:
+        return None
+    models = [{key: model[key] for key in model if key != "sentences_per_second"} for model in results["models"]]
+    return {**results, "models": models}
+
+
 def check_results(results: Any, source: str) -> Mapping[str, Any]:  # noqa: ANN401 - any JSON value
     """Return results that a card can be written from, as they came.
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.committee.rotation import require_frame
 from consilience.core.artefacts import (
-    MANIFEST,
     PLAN,
-    REPLACES,
     begin_artefact,
     discard_work,
     finish_artefact,
@@ -23,6 +21,7 @@ from consilience.core.errors import InputError
 from consilience.core.files import atomic_write
 from consilience.core.hashing import content_id
 from consilience.core.progress import log
+from consilience.exporters.card_results import without_speed
 from consilience.exporters.card_usage import usage_sections
 from consilience.exporters.huggingface import write_backbone, write_tokenizer
 from consilience.exporters.int8 import INT8_FILE, write_int8
@@ -98,7 +97,7 @@ def export_student(
     plan = {
         "student": student.manifest.get("id"),
         "formats": list(chosen),
-        "card": content_id([title or out.name, command, dict(teachers), results]),
+        "card": content_id([title or out.name, command, dict(teachers), without_speed(results)]),
         **({} if rotation is None else {"rotation": rotation.id}),
         **({} if quantize is None else {"quantize": quantize}),
         **({} if truncate_dim is None else {"truncate_dim": truncate_dim}),
@@ -151,7 +150,7 @@ def export_student(
             out,
             kind="export",
             manifest=manifest,
-            files=[name for name in files if name not in (PLAN, MANIFEST, REPLACES)],
+            files=[name for name in files if name != PLAN],
         )
     except BaseException:
         discard_work(work)  # a refused or interrupted export leaves nothing behind

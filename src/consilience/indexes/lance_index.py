@@ -156,9 +156,8 @@ class LanceIndex:
                 failures.append(error)
                 raise
 
-        with published(target, inner=target.name) as partial:
-            partial.mkdir()
-            inner = self._lancedb.connect(str(partial))
+        with published(target) as partial:
+            inner = self._lancedb.connect(str(partial.parent))
             try:
                 reader = pa.RecordBatchReader.from_batches(schema, batches())
                 table = inner.create_table(name, data=reader, schema=schema)

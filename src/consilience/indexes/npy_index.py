@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.core.artefacts import partial_path, read_plan
 from consilience.core.errors import InputError
-from consilience.core.files import storage_errors
+from consilience.core.files import place
+from consilience.core.placing import require_place
 from consilience.indexes.index import (
     Block,
     Metric,
@@ -100,6 +102,8 @@ class NpyIndex:
         if fragment is not None:
             raise InputError(f"{out}#{fragment}: the ids go to {ids_path(Path(out))}. Leave out the #")
         require_new(Path(out), self._path)
+        if self.has_ids:
+            require_new_ids(Path(out))
 
     def rewrite(self, out: str, fragment: str | None, transform: Transform, dimensions: int, block_rows: int) -> None:
         """Write a new .npy file of the same type, and its ids beside it if they aren't row numbers."""
@@ -160,41 +164,50 @@ def write_npy(source: VectorIndex, out: Path, transform: Transform, dimensions: 
     if out.exists():
         raise InputError(f"{out}: already exists. Choose another --rewrite or move it away")
     with published(out) as partial:
-        fresh_ids = names.with_name(names.name + ".partial")
+        fresh_ids = partial.with_name(names.name)
         number = dtype.newbyteorder("<").str
         header = {"descr": number, "fortran_order": False, "shape": (source.rows, dimensions)}
         done = 0
-        try:
-            # Written as a stream: the pages of a mapped file would count as memory until they are on the disk.
-            with partial.open("wb") as array, fresh_ids.open("w", encoding="utf-8", newline="\n") as stream:
-                np.lib.format.write_array_header_1_0(array, header)
-                for ids, vectors in source.iter_blocks(block_rows):
-                    new = transformed(source.label, transform, ids, vectors, dimensions)
-                    array.write(new.astype(number).tobytes())
-                    done += len(ids)
-                    for name in ids:
-                        if "\n" in name or "\r" in name:
-                            raise InputError(
-                                f"{source.label}: id {name!r} has a line break, which a list of ids can't hold. "
-                                "Write a parquet file instead"
-                            )
-                        stream.write(name + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-            if done != source.rows:
-                raise InputError(
-                    f"{source.label}: had {source.rows} rows when it was opened and {done} now: it's being changed. "
-                    "Run the command again when nothing writes to it"
-                )
-            if not plain:
-                _place_ids(fresh_ids, names)
-        finally:
-            fresh_ids.unlink(missing_ok=True)
+        # Written as a stream: the pages of a mapped file would count as memory until they are on the disk.
+        with partial.open("wb") as array, fresh_ids.open("w", encoding="utf-8", newline="\n") as stream:
+            np.lib.format.write_array_header_1_0(array, header)
+            for ids, vectors in source.iter_blocks(block_rows):
+                new = transformed(source.label, transform, ids, vectors, dimensions)
+                array.write(new.astype(number).tobytes())
+                done += len(ids)
+                for name in ids:
+                    if "\n" in name or "\r" in name:
+                        raise InputError(
+                            f"{source.label}: id {name!r} has a line break, which a list of ids can't hold. "
+                            "Write a parquet file instead"
+                        )
+                    stream.write(name + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        if done != source.rows:
+            raise InputError(
+                f"{source.label}: had {source.rows} rows when it was opened and {done} now: it's being changed. "
+                "Run the command again when nothing writes to it"
+            )
+        if not plain:
+            _place_ids(fresh_ids, names)
+
+
+def require_new_ids(out: Path) -> None:
+    """Refuse early to write ids where somebody's file is; a killed run leaves its working folder beside its ids.
+
+    Raises:
+        InputError: the file of ids exists, or is no place for a new file.
+    """
+    names = ids_path(out)
+    require_place(names, option="--rewrite")
+    if names.exists() and read_plan(partial_path(out)) is None:
+        raise InputError(f"{names}: already exists. Choose another --rewrite or move it away")
 
 
 def _place_ids(fresh: Path, names: Path) -> None:
     """Rename the list of ids; one that a killed run left is the same, another one is somebody's."""
-    if names.exists() and names.read_bytes() != fresh.read_bytes():
+    if not os.path.lexists(names):
+        place(fresh, names)
+    elif not names.is_file() or names.read_bytes() != fresh.read_bytes():
         raise InputError(f"{names}: already exists and lists other ids. Choose another --rewrite or move it away")
-    with storage_errors(names):
-        fresh.replace(names)

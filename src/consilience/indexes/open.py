@@ -94,6 +94,10 @@ def plan_target(source: VectorIndex, out: str) -> IndexSpec:
         # A folder of parquet files may be the source; a database's address isn't a path.
         origin_path = Path(origin.location if origin is not None and source.kind != "pgvector" else os.devnull)
         require_new(Path(target.location), origin_path)
+        if target.kind == "npy":
+            from consilience.indexes.npy_index import require_new_ids
+
+            require_new_ids(Path(target.location))
     return target
 
 

@@ -2,97 +2,66 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from consilience.core.errors import InputError, ResumeError
-from consilience.core.files import storage_errors, sync_directory
+from consilience.core.artefacts import begin_artefact, discard_work, locked, partial_path, read_plan, require_output
+from consilience.core.errors import InputError
+from consilience.core.files import place, storage_errors
 
 
 def require_new(out: Path, source: Path) -> None:
     """Refuse to write where something is.
 
     Raises:
-        InputError: ``out`` is the source, lies within it, or exists.
+        InputError: ``out`` is the source, lies within it, or exists, or is no place for a new file or folder.
+        ResumeError: somebody's file or folder has the working folder's name.
+        StorageError: its folder can't be written.
     """
     resolved, origin = out.resolve(), source.resolve()
     if resolved == origin or origin in resolved.parents:
         raise InputError(
             f"{out}: is the source index or lies in it. The source is never changed: choose another --rewrite"
         )
-    if out.exists() or out.is_symlink():
+    if out.exists():
         raise InputError(f"{out}: already exists. Choose another --rewrite or move it away")
-    if out.name in ("", ".."):
-        raise InputError(f"{out}: expected the name of a new file or folder. Change --rewrite")
+    require_output(out, option="--rewrite")
 
 
 @contextmanager
-def published(out: Path, *, inner: str | None = None) -> Iterator[Path]:
-    """Give the temporary name ``OUT.partial``; when the block succeeds, flush what is there and rename it to ``out``.
+def published(out: Path) -> Iterator[Path]:
+    """Give a name in the working folder ``OUT.partial``; when the block succeeds, flush it and rename it to ``out``.
 
-    What a killed run left at the temporary name is dropped first. After an exception nothing is left. While it
+    What a killed run left in the working folder is dropped first. After an exception nothing is left. While it
     runs, a second process for the same output is refused.
 
     Args:
         out: the final name.
-        inner: name, within the temporary folder, of what becomes ``out``; by default the whole of it.
 
     Raises:
-        ResumeError: another process is writing the same output.
-        InputError: something has appeared at ``out`` meanwhile.
+        ResumeError: another process is writing the same output, somebody's file or folder has the working folder's
+            name, or something has appeared at ``out`` meanwhile.
+        InputError: no place for a new file or folder.
         StorageError: the disk is full, read-only or not permitted.
     """
-    partial = out.with_name(out.name + ".partial")
-    with storage_errors(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-    with _claimed(out):
-        with storage_errors(out):
-            _remove(partial)
+    plan, work = {"index": out.name}, partial_path(out)
+    require_output(out, option="--rewrite")
+    if read_plan(work) == plan:
+        with locked(work, option="--rewrite"):
+            discard_work(work)
+    begin_artefact(out, plan)
+    with locked(work, option="--rewrite"):
+        fresh = work / "index" / out.name
         try:
             with storage_errors(out):
-                yield partial
-                _flush(partial)
-            if out.exists():
-                raise InputError(f"{out}: was made while this job ran. Move it away and run the command again")
-            with storage_errors(out):
-                (partial if inner is None else partial / inner).rename(out)
-                sync_directory(out.parent)
+                fresh.parent.mkdir()
+                yield fresh
+                _flush(fresh)
+            place(fresh, out)
         finally:
-            _remove(partial)
-
-
-@contextmanager
-def _claimed(out: Path) -> Iterator[None]:
-    """Hold a lock file beside the output, so that two runs don't write one temporary name."""
-    lock = out.with_name(out.name + ".partial.lock")
-    with storage_errors(out):
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another run may have finished and removed the file between our open and our lock.
-            ours = lock.exists() and os.fstat(descriptor).st_ino == lock.stat().st_ino
-        except BlockingIOError:
-            ours = False
-        if not ours:
-            raise ResumeError(f"{out}: another process is writing it. Wait for it or choose another --rewrite")
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-    finally:
-        os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+            discard_work(work)
 
 
 def _flush(path: Path) -> None:

@@ -88,14 +88,14 @@ def adapt_fit(
     from consilience.adapters.attach import attach_amoe
     from consilience.adapters.library import KIND, AnchorLibrary, load_library
     from consilience.adapters.reads import read_drift
-    from consilience.core.artefacts import begin_artefact, is_finished
+    from consilience.core.artefacts import begin_artefact, is_finished, output_path
     from consilience.core.progress import log
     from consilience.training.pair_loop import PairSettings, train_on_pairs
     from consilience.training.pair_model import open_pair_model
     from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
 
-    folder = Path(out)
+    folder = output_path(out, overwrite=overwrite)
     settings = PairSettings(
         steps=steps,
         batch_rows=batch_rows,
@@ -208,7 +208,7 @@ def adapt_align(
     """
     from consilience.adapters.attach import attach_amoe
     from consilience.adapters.library import KIND, load_library
-    from consilience.core.artefacts import begin_artefact, is_finished
+    from consilience.core.artefacts import begin_artefact, is_finished, output_path
     from consilience.core.progress import log
     from consilience.training.key_alignment import align_keys
     from consilience.training.pair_loop import PairSettings
@@ -216,7 +216,7 @@ def adapt_align(
     from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
 
-    folder = Path(out)
+    folder = output_path(out, overwrite=overwrite)
     settings = PairSettings(
         steps=steps,
         batch_rows=batch_rows,

@@ -87,7 +87,14 @@ def adapt_lora(
     """
     from consilience.adapters.anchor import AnchorConfig, count_block_parameters
     from consilience.adapters.library import require_name
-    from consilience.core.artefacts import begin_artefact, finish_artefact, is_finished, require_apart, verify_artefact
+    from consilience.core.artefacts import (
+        begin_artefact,
+        finish_artefact,
+        is_finished,
+        output_path,
+        require_apart,
+        verify_artefact,
+    )
     from consilience.core.files import atomic_write, write_json
     from consilience.core.progress import log
     from consilience.core.seeds import seed_from_name
@@ -97,7 +104,7 @@ def adapt_lora(
     from consilience.training.pair_queries import report_queries
     from consilience.training.pair_tokens import tokenize_pairs
 
-    folder = Path(out)
+    folder = output_path(out, overwrite=overwrite)
     require_name(name)
     settings = PairSettings(
         steps=steps,

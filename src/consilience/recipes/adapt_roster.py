@@ -86,12 +86,12 @@ def adapt_roster(
     Source: design, sections 7 and 11 (capacity control).
     """
     from consilience.adapters.library import load_library
-    from consilience.core.artefacts import begin_artefact, require_apart
+    from consilience.core.artefacts import begin_artefact, output_path, require_apart
     from consilience.reports.adapt_markdown import roster_markdown
     from consilience.training.pair_loop import PairSettings
     from consilience.training.pair_model import open_pair_model
 
-    folder = Path(out)
+    folder = output_path(out, overwrite=overwrite)
     task = load_selection(data)
     library = join_libraries([load_library(path) for path in candidates])
     _require_pairs(library, pairs)
@@ -259,12 +259,12 @@ def adapt_sweep(
 
     from consilience.adapters.dispatch import SMALLEST_TEMPERATURE
     from consilience.adapters.library import load_library
-    from consilience.core.artefacts import begin_artefact, require_apart
+    from consilience.core.artefacts import begin_artefact, output_path, require_apart
     from consilience.reports.adapt_markdown import sweep_markdown
     from consilience.training.pair_loop import PairSettings
     from consilience.training.pair_model import open_pair_model
 
-    folder = Path(out)
+    folder = output_path(out, overwrite=overwrite)
     above = all(SMALLEST_TEMPERATURE <= temperature < math.inf for temperature in temperatures)
     if not temperatures or len(set(temperatures)) != len(temperatures) or not above or seeds < 1:
         raise InputError(

@@ -184,12 +184,12 @@ def adapt_control(
     from consilience.adapters.anchor import Anchor
     from consilience.adapters.library import KIND, AnchorLibrary, load_library, save_library
     from consilience.adapters.trunk import require_trunk
-    from consilience.core.artefacts import is_finished, require_apart
+    from consilience.core.artefacts import is_finished, output_path, require_apart
     from consilience.core.seeds import seed_from_name
     from consilience.training.pair_model import open_pair_model
 
-    folder = Path(out)
-    arms_folder = folder.with_name(folder.name + ".arms")
+    folder = output_path(out, overwrite=overwrite)
+    arms_folder = output_path(folder.with_name(folder.name + ".arms"), overwrite=overwrite)
     own = load_library(library)
     model = open_pair_model(student)
     if own.trunk is not None:

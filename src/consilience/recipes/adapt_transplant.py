@@ -87,13 +87,13 @@ def adapt_transplant(
     Source: design, section 7; technical companion, section 5.
     """
     from consilience.adapters.library import load_library
-    from consilience.core.artefacts import begin_artefact, require_apart
+    from consilience.core.artefacts import begin_artefact, output_path, require_apart
     from consilience.recipes.evaluate import load_tasks
     from consilience.reports.adapt_markdown import transplant_markdown
     from consilience.training.pair_loop import PairSettings
     from consilience.training.pair_model import open_pair_model
 
-    folder = Path(out)
+    folder = output_path(out, overwrite=overwrite)
     loaded, _ = load_tasks(tasks, data)
     own = load_library(library)
     if sorted(pairs) != sorted(own.names):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import require_apart, settle_artefact
+from consilience.core.artefacts import output_path, read_manifest, require_apart, settle_artefact
 from consilience.core.errors import ResumeError
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ def consensus(
     )
     from consilience.committee.targets import open_writer, stream_consensus
 
+    folder = output_path(out, overwrite=overwrite)
     opened = [bank if isinstance(bank, Bank) else open_bank(bank) for bank in banks]
     frame_set = frames if isinstance(frames, FrameSet) else load_frames(frames)
     check_members(opened)
     require_known_teachers(opened, frame_set.maps, frames=frame_set.path, frame=frame_set.frame)
     shares = member_weights(opened, weights, leave_out)
     labels = member_labels(opened)
-    folder = Path(out)
     teacher = {
         "backend": "consensus",
         "name": "consensus",
@@ -86,9 +86,21 @@ def consensus(
         ],
     }
     require_apart(folder, *(bank.path for bank in opened), frame_set.path)
-    settle_artefact(folder)
+
+    def is_result(manifest: Mapping[str, Any]) -> bool:
+        found = manifest.get("extra") if manifest["kind"] == "bank" else None
+        same_members = isinstance(found, dict) and {k: v for k, v in found.items() if k != "report"} == members
+        return same_members and manifest["teacher"] == teacher and bool(manifest["dtype"] == dtype)
+
+    members = dict(extra)
+    if settle_artefact(folder, is_result, overwrite=overwrite):
+        return open_bank(folder)
     if folder.exists() and not overwrite:
-        return _finished(folder, teacher, extra, dtype)
+        if is_result(read_manifest(folder)):
+            return open_bank(folder)
+        raise ResumeError(
+            f"{folder}: exists and isn't the result of this command. Choose another --out or pass --overwrite"
+        )
     verify_members(opened)
     # The report is a function of fixed rows; an interrupted run of this job already has it.
     extra["report"] = _interrupted_report(folder, extra) or report_consensus(frame_set, opened, shares, labels)
@@ -105,28 +117,10 @@ def consensus(
         return stream_consensus(writer, opened, [frame_set.maps[bank.teacher_id] for bank in opened], shares)
 
 
-def _finished(folder: Path, teacher: dict[str, Any], extra: dict[str, Any], dtype: str) -> Bank:
-    from consilience.banks.reader import open_bank
-    from consilience.core.artefacts import read_manifest
-
-    manifest = read_manifest(folder)
-    found = manifest.get("extra") if manifest.get("kind") == "bank" else None
-    same_members = isinstance(found, dict) and {k: v for k, v in found.items() if k != "report"} == extra
-    if same_members and manifest["teacher"] == teacher and manifest["dtype"] == dtype:
-        return open_bank(folder)
-    raise ResumeError(
-        f"{folder}: exists and isn't the result of this command. Choose another --out or pass --overwrite"
-    )
-
-
 def _interrupted_report(folder: Path, extra: dict[str, Any]) -> dict[str, Any] | None:
-    from consilience.core.artefacts import PLAN, partial_path
-    from consilience.core.files import read_json
+    from consilience.core.artefacts import partial_path, read_plan
 
-    plan = partial_path(folder) / PLAN
-    if not plan.is_file():
-        return None
-    found = read_json(plan).get("extra")
+    found = (read_plan(partial_path(folder)) or {}).get("extra")
     if not isinstance(found, dict) or {k: v for k, v in found.items() if k != "report"} != extra:
         return None
     report = found.get("report")

@@ -7,6 +7,7 @@ interrupted training and ends with the same bytes.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from consilience.core.artefacts import (
     begin_artefact,
     finish_artefact,
     is_finished,
+    output_path,
     partial_path,
     require_apart,
 )
@@ -159,7 +161,10 @@ def distill(
     from consilience.training.settings import TrainingSettings
     from consilience.training.token_store import build_token_store
 
-    folder = Path(out)
+    folder = output_path(out, overwrite=overwrite)
+    board = folder.with_name(folder.name + ".tensorboard") if tensorboard else None
+    if board is not None and os.path.lexists(board) and not board.is_dir():
+        raise InputError(f"{board}: is in the way of TensorBoard's folder. Move it away")
     bank = target if isinstance(target, Bank) else open_bank(target)
     asked = None if objective is None else require_objective(objective)
     texts = open_corpus(
@@ -224,7 +229,7 @@ def distill(
         log(f"{folder}: already done")
         return load_student(folder)
     with processes.main_process_first():  # the others find its folder and its tokens
-        work, _ = begin_artefact(folder, plan, overwrite=overwrite and processes.is_main_process)
+        work, _ = begin_artefact(folder, plan, overwrite=overwrite)
         if processes.is_main_process:
             _write_attempts(work, [*_read_attempts(work), {"seconds": None, "rows_per_second": None}])
         store = build_token_store(
@@ -237,7 +242,6 @@ def distill(
             corpus_fingerprint=identity.fingerprint,
             rows=identity.rows,
         )
-    board = folder.with_name(folder.name + ".tensorboard") if tensorboard else None
     axes = _principal_axes(bank) if settings.matryoshka else None
     if start.fits_head and not has_checkpoint(work):
         _fit_head(start, store, bank, axes, settings)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import discard_work, require_apart, settle_artefact
+from consilience.core.artefacts import discard_work, output_path, require_apart
 from consilience.core.errors import CorpusError, InputError, TeacherError
 from consilience.core.files import write_json
 from consilience.core.progress import log, progress_bar
@@ -86,9 +86,8 @@ def embed(
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import open_corpus
 
-    folder = Path(out)
-    require_apart(folder, corpus, *_paths_of(teacher))
-    settle_artefact(folder)
+    require_apart(Path(out), corpus, *_paths_of(teacher))
+    folder = output_path(out, overwrite=overwrite)
     rows = open_corpus(
         corpus,
         column=column,

@@ -31,6 +31,7 @@ def grammar(count: int, out: str | Path, *, pairs: bool = False, seed: int = 0, 
         StorageError: the file can't be written.
     """
     from consilience.core.files import atomic_write
+    from consilience.core.placing import require_place
     from consilience.corpora.caption_grammar import generate_captions, generate_pairs
 
     out = Path(out)
@@ -42,15 +43,19 @@ def grammar(count: int, out: str | Path, *, pairs: bool = False, seed: int = 0, 
         raise InputError(f"{out.parent}: no such folder. Make it or change --out")
     if out.exists() and not overwrite:
         raise InputError(f"{out}: already exists. Choose another --out or pass --overwrite")
+    require_place(out)
+    if out.is_dir():
+        raise InputError(f"{out}: is a folder. Choose another --out")
+    mode = "w" if overwrite else "x"
     if pairs:
         graded = generate_pairs(count, seed=seed)
-        with atomic_write(out, "w") as stream:
+        with atomic_write(out, mode) as stream:
             stream.write("sentence1\tsentence2\tscore\tsubset\n")
             for pair in graded:
                 stream.write(f"{pair.sentence1}\t{pair.sentence2}\t{pair.score:.3f}\tgrammar\n")
         return out
     captions = generate_captions(count, seed=seed)
-    with atomic_write(out, "wb" if out.suffix == ".parquet" else "w") as stream:
+    with atomic_write(out, f"{mode}b" if out.suffix == ".parquet" else mode) as stream:
         _write_captions(stream, out.suffix, captions)
     return out
 

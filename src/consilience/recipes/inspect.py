@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from consilience.core.artefacts import MANIFEST, PLAN, verify_artefact
+from consilience.core.artefacts import MANIFEST, PLAN, read_plan, verify_artefact
 from consilience.core.artefacts import read_manifest as read_artefact_manifest
 from consilience.core.errors import BankIntegrityError, InputError
 from consilience.core.files import read_json
@@ -63,7 +63,7 @@ def _describe_artefact(folder: Path, *, verify: bool) -> dict[str, Any]:
 
 def _describe_partial(folder: Path) -> dict[str, Any]:
     """Describe an interrupted job: what it is, how far it came, and what continues it."""
-    plan = read_json(folder / PLAN) if (folder / PLAN).is_file() else {}
+    plan = read_plan(folder) or {}
     facts: dict[str, Any] = {
         "path": str(folder),
         "kind": "partial",
@@ -73,7 +73,7 @@ def _describe_partial(folder: Path) -> dict[str, Any]:
     }
     if (folder / "command.json").is_file():
         facts["continue"] = read_json(folder / "command.json").get("command", facts["continue"])
-    if isinstance(plan, dict) and {"rows", "shard_rows", "teacher"} <= set(plan):
+    if {"rows", "shard_rows", "teacher"} <= set(plan):
         from consilience.banks.journal import finished_shards
         from consilience.banks.manifest import shard_ranges
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.artefacts import begin_artefact, finish_artefact
+from consilience.core.artefacts import TIMING, begin_artefact, finish_artefact
 from consilience.core.files import write_json
 from consilience.core.seeds import rng_from_name
 from consilience.recipes.recipe_checks import EXISTING, has_sts_data, sts_folder
@@ -74,7 +74,11 @@ def measure_run(
     found = evaluate(
         [model for _, model in models], tasks=tasks_to_run(recipe), data=recipe.evaluate.data, seed=recipe.seed
     ).to_json()
-    write_json(work / "evaluation.json", _renamed(found, [name for name, _ in models]))
+    found = _renamed(found, [name for name, _ in models])
+    # What isn't the same twice stands outside the manifest, and so outside the ids of this artefact and the export.
+    speeds = {model["model"]: model.pop("sentences_per_second") for model in found["models"]}
+    write_json(work / TIMING, {"sentences_per_second": speeds, "speed_sample": found.pop("speed_sample")})
+    write_json(work / "evaluation.json", found)
     write_json(work / "spectra.json", _spectra(recipe, texts, encoder, target, banks))
     finish_artefact(out, kind="evaluation", manifest=plan, files=["evaluation.json", "spectra.json"])
 

@@ -12,6 +12,7 @@ from consilience.core.artefacts import (
     begin_artefact,
     discard_work,
     is_finished,
+    output_path,
     partial_path,
     require_apart,
 )
@@ -134,7 +135,7 @@ def migrate(
         raise InputError(f"migrate: expected a bar between 0 and 1, got {bar}. Change --bar")
     if old_prompt is not None and old_model is None:
         raise InputError("migrate: --old-prompt is an option of --old-model. Give that, too, or leave it out")
-    folder = Path(out)
+    folder = output_path(out, overwrite=overwrite)
     require_apart(folder, index, sample, to, old_model)
     source = open_index(index, id_column=index_id_column, vector_column=vector_column, metric=metric)
     texts = read_id_texts(sample, id_column=id_column, column=column, limit=limit, need_ids=old_model is None)
@@ -361,7 +362,7 @@ def _rewrite(
         write_json(marker, {"started": True})
         try:
             write_index(source, out, affine.apply, dimensions=affine.d_y)
-        except InputError:
+        except (InputError, ResumeError):
             marker.unlink()  # refused, e.g. because something else is there: it isn't ours
             raise
     return {"rows": source.rows, "dimensions": affine.d_y}

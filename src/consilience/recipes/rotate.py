@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import MANIFEST, is_finished, read_manifest, require_apart, settle_artefact
+from consilience.core.artefacts import MANIFEST, is_finished, output_path, read_manifest, require_apart
 from consilience.core.errors import FrameMismatchError, InputError
 from consilience.core.progress import log
 
@@ -85,6 +85,7 @@ def rotate(
 
     if pairs < 1 or held_out < 10:
         raise InputError(f"rotate: expected at least 1 pair and 10 held-out rows, got {pairs} and {held_out}")
+    folder = output_path(out, overwrite=overwrite)
     sides = [_open_side(source), _open_side(into)]
     texts: Corpus | None = None
     if corpus is not None:
@@ -108,7 +109,6 @@ def rotate(
         "seed": seed,
         "force": force,
     }
-    folder = Path(out)
     require_apart(folder, sides[0].label, sides[1].label, corpus)
     if is_finished(folder, kind="rotation", job=job, overwrite=overwrite):
         return load_rotation(folder)
@@ -187,6 +187,7 @@ def rotate_bank(
     from consilience.committee.rotation import Rotation, load_rotation, require_frame
     from consilience.core.progress import progress_bar
 
+    folder = output_path(out, overwrite=overwrite)
     source = bank if isinstance(bank, Bank) else verify_bank(bank)
     turn = rotation if isinstance(rotation, Rotation) else load_rotation(rotation)
     require_frame(turn, source.frame, what=str(source.path))
@@ -206,9 +207,7 @@ def rotate_bank(
         "extra": {"bank": source.id},
         "normalise": True,
     }
-    folder = Path(out)
     require_apart(folder, source.path, turn.path)
-    settle_artefact(folder)
     finished = finished_bank(folder, bank_plan(**job), overwrite=overwrite)
     if finished is not None:
         return finished

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.artefacts import begin_artefact, finish_artefact
-from consilience.core.files import atomic_write, read_json, storage_errors, write_json
-from consilience.recipes.staged_folder import StagedResult, recorded_command, require_staged_folder
+from consilience.core.files import atomic_write, read_json, write_json
+from consilience.recipes.staged_folder import StagedResult, begin_staged, recorded_command, require_staged_folder
 
 if TYPE_CHECKING:
     from consilience.recipes.recipe_file import Recipe, TeacherPart
@@ -58,8 +58,7 @@ def run(
     require_staged_folder(folder, "run")
     stages = Stages(folder, dry_run=dry_run)
     if not dry_run:
-        with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        begin_staged(folder, "run")
     command = recorded_command("run", recipe, set)
     made = _run_stages(checked, stages, command)
     if dry_run:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from consilience._version import __version__
 from consilience.core.artefacts import TIMING
-from consilience.core.files import read_json
+from consilience.core.files import read_json, temporary_sibling
 from consilience.recipes.align import GPA_FRAME
 from consilience.recipes.bars import judge_bars
-from consilience.recipes.staged_folder import write_staged_report
+from consilience.recipes.staged_folder import LINK, write_staged_report
 
 if TYPE_CHECKING:
     from consilience.recipes.recipe_file import Recipe
@@ -39,6 +39,10 @@ def collect_results(recipe: Recipe, made: MadeStages, stages: Sequence[StageResu
     from consilience.recipes.measure import tasks_to_run
 
     evaluation = read_json(made.evaluation.path / "evaluation.json")
+    timed = made.evaluation.path / TIMING
+    speeds = read_json(timed)["sentences_per_second"] if timed.is_file() else {}
+    for model in evaluation["models"]:
+        model["sentences_per_second"] = speeds.get(model["model"])
     measured = tasks_to_run(recipe)
     results: Json = {
         "name": recipe.name,
@@ -195,12 +199,11 @@ def write_report(out: Path, results: Json) -> None:
     plots = draw_run_plots(results)
     markdown = render_markdown(results, plots={name: f"plots/{name}.svg" for name in plots})
     write_staged_report(out, results, kind="run", document="recipe", markdown=markdown, plots=plots)
-    _link(out / "model", results["export"]["folder"])
+    _link(out / LINK, results["export"]["folder"])
 
 
 def _link(link: Path, target: str) -> None:
     """Point ``model`` at the export, in one step."""
-    temporary = link.with_name(f".{link.name}.tmp")
-    temporary.unlink(missing_ok=True)
+    temporary = temporary_sibling(link)
     temporary.symlink_to(target, target_is_directory=True)
     temporary.replace(link)

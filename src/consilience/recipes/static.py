@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import (
     PLAN,
-    REPLACES,
     TIMING,
     begin_artefact,
     discard_work,
     finish_artefact,
     is_finished,
+    output_path,
     require_apart,
 )
 from consilience.core.errors import ConsilienceError, InputError
@@ -135,7 +135,7 @@ def static(
     from consilience.students.tokenizer import pad_id, tokenizer_hash
 
     began = time.monotonic()
-    folder = Path(out)
+    folder = output_path(out, overwrite=overwrite)
     _check_options(smoothing, max_length, ridge, axes, refine, corpus, frequencies)
     encoders = _load(teachers)
     shares = _shares(encoders, weights)
@@ -252,7 +252,7 @@ def _nothing_left(partial: Path, *, fresh: bool) -> Iterator[None]:
     try:
         yield
     except ConsilienceError:
-        kept = (path for path in partial.rglob("*") if path.is_file() and path.name not in (PLAN, REPLACES))
+        kept = (path for path in partial.rglob("*") if path.is_file() and path.name != PLAN)
         if fresh and not any(kept):
             discard_work(partial)
         raise

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from consilience.core.files import storage_errors
-from consilience.recipes.staged_folder import StagedResult, recorded_command, require_staged_folder
+from consilience.recipes.staged_folder import StagedResult, begin_staged, recorded_command, require_staged_folder
 
 Json = dict[str, Any]
 
@@ -52,8 +51,7 @@ def study(
         folder, dry_run=dry_run, shelves=[Path(path) for path in (*checked.banks, *checked.optional_banks)]
     )
     if not dry_run:
-        with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        begin_staged(folder, "study")
     command = recorded_command("study", study, set)
     made = StudyGrid(checked, stages).run()
     if dry_run:

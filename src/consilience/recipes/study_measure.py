@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path
+from consilience.core.artefacts import begin_artefact, discard_work, finish_artefact, partial_path
 from consilience.core.errors import AlignmentRefusedError, ConsilienceError, CorpusError, InputError
 from consilience.core.files import atomic_write, read_json, write_json
 from consilience.core.seeds import rng_from_name
@@ -350,8 +350,7 @@ def write_failure(error: ConsilienceError, work: Path, *, out: Path, plan: Json)
         files.append("log.jsonl")
     reason = str(error).replace(f"{left}: ", "").replace(str(left), left.name)
     finish_artefact(out, kind="failure", manifest={**plan, "error": reason}, files=files)
-    if left.is_dir():
-        shutil.rmtree(left)
+    discard_work(left)
 
 
 def _interval(replicates: NDArray[np.floating]) -> tuple[float, float]:

@@ -108,6 +108,12 @@ def _model(results: Json, name: str) -> Json:
     return found
 
 
+def _speed(found: Json | None) -> str:
+    if found is None:
+        return number(None)
+    return f"{number(found['median'], 0)} [{number(found['low'], 0)}, {number(found['high'], 0)}]"
+
+
 def _evaluation(results: Json, plots: Mapping[str, str]) -> str:
     models = results["evaluation"]["models"]
     tasks = task_order(models[0])
@@ -124,7 +130,7 @@ def _evaluation(results: Json, plots: Mapping[str, str]) -> str:
     ]
     rows.append(["parameters", *(number(model["parameters"]) for model in models)])
     rows.append(["dimensions", *(number(model["dimensions"]) for model in models)])
-    rows.append(["sentences/s", *(number(model["sentences_per_second"], 0) for model in models)])
+    rows.append(["sentences/s", *(_speed(model["sentences_per_second"]) for model in models)])
     text = (
         "## Capability\n\nSpearman of cosine with 95% bootstrap intervals over the pairs. A student is one seed: the "
         "intervals don't cover how a retrained student would vary."

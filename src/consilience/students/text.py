@@ -278,7 +278,7 @@ class StudentEncoder(AdapterMethods):
         """Return what determines the vectors: the stored student, its frame, the length limit."""
         return {
             "backend": "student",
-            "name": self.name,
+            "name": Path(self.name).absolute().name,  # where it lies doesn't determine the vectors
             "student": self.manifest.get("id"),
             "frame": self.manifest.get("frame"),
             "max_length": self.max_length,

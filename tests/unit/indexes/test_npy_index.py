@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from consilience.core.artefacts import begin_artefact
 from consilience.core.errors import InputError
 from consilience.indexes.open import open_index, write_index
 
@@ -66,7 +67,7 @@ def test_a_list_of_other_ids_at_the_output_is_not_overwritten(tmp_path, rows):
     np.save(tmp_path / "v.npy", rows)
     (tmp_path / "v.npy.ids.txt").write_text("".join(f"{i}\n" for i in range(50)))
     (tmp_path / "w.npy.ids.txt").write_text("mine\n")
-    with pytest.raises(InputError, match="already exists and lists other ids"):
+    with pytest.raises(InputError, match="already exists"):
         write_index(open_index(str(tmp_path / "v.npy")), str(tmp_path / "w.npy"), doubled, dimensions=12)
     assert (tmp_path / "w.npy.ids.txt").read_text() == "mine\n"
     assert not (tmp_path / "w.npy").exists()
@@ -76,6 +77,7 @@ def test_ids_that_a_run_killed_at_its_very_end_left_are_taken_over(tmp_path, row
     np.save(tmp_path / "v.npy", rows)
     for name in ("v", "w"):
         (tmp_path / f"{name}.npy.ids.txt").write_text("".join(f"{i}\n" for i in range(50)))
+    begin_artefact(tmp_path / "w.npy", {"index": "w.npy"})
     write_index(open_index(str(tmp_path / "v.npy")), str(tmp_path / "w.npy"), doubled, dimensions=12)
     assert open_index(str(tmp_path / "w.npy")).rows == 50
 

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from consilience.core.errors import InputError, ResumeError
+from consilience.indexes.open import open_index, plan_target, write_index
 from consilience.indexes.publish import published, require_new
 
 
@@ -17,14 +19,6 @@ def test_success_leaves_the_output_alone(tmp_path):
         assert not out.exists()
     assert (out / "a").read_text() == "1"
     assert [path.name for path in out.parent.iterdir()] == ["out"]
-
-
-def test_an_inner_folder_can_be_what_is_published(tmp_path):
-    with published(tmp_path / "t.lance", inner="t.lance") as partial:
-        (partial / "t.lance").mkdir(parents=True)
-        (partial / "t.lance" / "rows").write_text("1")
-    assert (tmp_path / "t.lance" / "rows").read_text() == "1"
-    assert [path.name for path in tmp_path.iterdir()] == ["t.lance"]
 
 
 def write_and_fail(out):
@@ -40,9 +34,12 @@ def test_an_exception_leaves_nothing(tmp_path):
 
 
 def test_what_a_killed_run_left_is_dropped(tmp_path):
-    (tmp_path / "out.partial").mkdir()
-    (tmp_path / "out.partial" / "stale").write_text("x")
-    (tmp_path / "out.partial.lock").write_text("")
+    code = (
+        "import os, pathlib, sys; from consilience.indexes.publish import published; "
+        "stack = published(pathlib.Path(sys.argv[1])); stack.__enter__().write_text('half'); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, tmp_path / "out"], check=False).returncode == 9
+    assert (tmp_path / "out.partial" / "index" / "out").read_text() == "half"
     with published(tmp_path / "out") as partial:
         assert not partial.exists()
         partial.write_text("whole")
@@ -70,7 +67,7 @@ def write_beside_another(out):
 
 
 def test_what_appeared_meanwhile_is_kept(tmp_path):
-    with pytest.raises(InputError, match="was made while this job ran"):
+    with pytest.raises(ResumeError, match="was made while this job ran"):
         write_beside_another(tmp_path / "out")
     assert (tmp_path / "out").read_text() == "theirs"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -97,3 +94,31 @@ def test_nothing_heavy_is_imported_at_the_start():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+@pytest.mark.parametrize("theirs", ["{}.partial", "{}.partial.lock", "{}.partial/plan.json", "{}.ids.txt.partial"])
+def test_somebodys_files_beside_a_new_index_are_kept(tmp_path, kind, theirs):
+    np.save(tmp_path / "v.npy", np.eye(8, dtype=np.float32))
+    (tmp_path / "v.npy.ids.txt").write_text("".join(f"{i}\n" for i in range(8)))
+    file = tmp_path / theirs.format(f"w.{kind}")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("mine")
+    source, out = open_index(str(tmp_path / "v.npy")), f"{kind}:{tmp_path / f'w.{kind}'}"
+    if f"w.{kind}.partial" in (file.name, file.parent.name):
+        for call in (plan_target, lambda *words: write_index(*words, lambda rows: rows, dimensions=8)):
+            with pytest.raises(ResumeError, match="Move it away or choose another --rewrite"):
+                call(source, out)
+            assert not (tmp_path / f"w.{kind}").exists()
+    else:
+        write_index(source, out, lambda rows: rows, dimensions=8)
+        assert open_index(out).rows == 8
+    assert file.read_text() == "mine"
+
+
+def test_no_place_for_an_index_is_found_before_the_work(tmp_path):
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="is a link"):
+        require_new(tmp_path / "gone", tmp_path / "source")
+    with pytest.raises(InputError, match="is a link to nothing"):
+        require_new(tmp_path / "gone" / "deep", tmp_path / "source")

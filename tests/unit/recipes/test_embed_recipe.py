@@ -138,7 +138,11 @@ def test_a_corpus_that_changes_underneath_is_found_and_its_shards_discarded(tmp_
     assert not (tmp_path / "bank").exists()
 
 
-def test_embeddings_that_exist_are_imported(tmp_path, capsys):
+def killed(temporary, out):
+    raise KeyboardInterrupt
+
+
+def test_embeddings_that_exist_are_imported(tmp_path, capsys, monkeypatch):
     raw = LetterCounts().encode(TEXTS)
     np.save(tmp_path / "x.npy", raw)
     bank = embed(TEXTS, teacher=f"npy:{tmp_path / 'x.npy'}", out=tmp_path / "bank", dtype="fp32")
@@ -146,8 +150,12 @@ def test_embeddings_that_exist_are_imported(tmp_path, capsys):
     again = embed(TEXTS, teacher=f"bank:{bank.path}", out=tmp_path / "again", dtype="fp32", shard_rows=3)
     assert again.frame == bank.frame
     assert "imported from" in capsys.readouterr().err
-    done = (bank.path / "shard-00000.safetensors").stat().st_mtime_ns
-    bank.path.rename(partial_path(bank.path))  # as after a kill just before the last step
+    monkeypatch.setattr("consilience.core.artefacts.place", killed)
+    with pytest.raises(KeyboardInterrupt):
+        embed(TEXTS, teacher=f"npy:{tmp_path / 'x.npy'}", out=tmp_path / "bank", dtype="fp32", overwrite=True)
+    monkeypatch.undo()
+    bank.path.rename(tmp_path / "old")
+    done = (partial_path(bank.path) / "shard-00000.safetensors").stat().st_mtime_ns
     bank = embed(TEXTS, teacher=f"npy:{tmp_path / 'x.npy'}", out=tmp_path / "bank", dtype="fp32")
     assert (bank.path / "shard-00000.safetensors").stat().st_mtime_ns == done
     with pytest.raises(InputError, match="rows, the corpus 22"):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import InputError, RecipeError, ResumeError
 from consilience.recipes.recipe_file import load_recipe
 from consilience.recipes.run import run
@@ -137,11 +138,15 @@ def test_a_run_into_another_artefacts_folder_is_refused(folder):
     (folder / "recipe.toml").write_text(GOOD)
     bank = folder / "bank"
     bank.mkdir()
-    (bank / "manifest.json").write_text('{"kind": "bank"}')
+    (bank / "manifest.json").write_text('{"kind": "run"}')  # somebody else's
     for dry in (True, False):
-        with pytest.raises(ResumeError, match="found a bank"):
+        with pytest.raises(ResumeError, match="isn't a run's folder"):
             run(folder / "recipe.toml", out=bank, dry_run=dry)
-    assert (bank / "manifest.json").read_text() == '{"kind": "bank"}'
+    assert (bank / "manifest.json").read_text() == '{"kind": "run"}'
+    begin_artefact(folder / "other", {"job": 1})
+    finish_artefact(folder / "other", kind="bank", manifest={}, files=[])
+    with pytest.raises(ResumeError, match="found a bank"):
+        run(folder / "recipe.toml", out=folder / "other")
 
 
 def test_a_missing_recipe_and_broken_toml_are_input_errors(tmp_path):
