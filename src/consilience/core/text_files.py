@@ -125,6 +125,17 @@ def open_text(path: Path, label: str, newline: str = "") -> Iterator[io.TextIOWr
             decoded.detach()
 
 
+def is_decodable(text: str) -> bool:
+    """Say whether a text holds no lone surrogates, which stand for bytes that aren't UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def iter_lines(path: Path, label: str) -> Iterator[tuple[int, str]]:
     r"""Yield numbered lines that end at ``\n`` or ``\r\n``; at ``\r`` only in a file without ``\n``, which is said.
 

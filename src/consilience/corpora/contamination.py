@@ -9,7 +9,7 @@ from pathlib import Path
 
 from consilience.core.errors import CorpusError, MissingColumnError
 from consilience.core.progress import say_once
-from consilience.core.text_files import iter_lines
+from consilience.core.text_files import is_decodable, iter_lines
 from consilience.corpora.tables import cell_text, format_of, open_table
 
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -116,6 +116,6 @@ def _sentences(path: Path) -> Iterator[str]:
     for number, cells in rows:
         for column, cell in zip(columns, cells, strict=True):
             text = cell_text(cell, label, number, column)
-            if any("\udc80" <= c <= "\udcff" for c in text):
+            if not is_decodable(text):
                 raise CorpusError(f"{path}: row {number}: expected UTF-8 text. Check --held-out")
             yield text

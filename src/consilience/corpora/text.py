@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
 from consilience.core.errors import CorpusError, InputError
+from consilience.core.text_files import is_decodable
 from consilience.corpora.hub import read_hub
 from consilience.corpora.parts import Part, find_files, open_parts, open_standard_input
 from consilience.corpora.tables import cell_text
@@ -94,12 +95,7 @@ def fault_of(text: str, max_characters: int) -> Fault | None:
         return "NUL"
     if len(text) > max_characters:
         return "too long"
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return "undecodable"
-    return None
+    return None if is_decodable(text) else "undecodable"
 
 
 def describe_fault(fault: Fault, text: str, max_characters: int) -> str:

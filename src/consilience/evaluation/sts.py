@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from consilience.core.errors import InputError
 from consilience.core.hashing import file_sha256
+from consilience.core.text_files import is_decodable
 from consilience.corpora.tables import cell_text, format_of, open_table, stem_of
 
 REPORTED_TASKS = ("stsb-test", "sick-r", "sts12", "sts13", "sts14", "sts15", "sts16", "biosses")
@@ -82,7 +83,7 @@ def read_sts_file(path: Path) -> StsTask:
     for number, (first, second, gold) in table.rows(_COLUMNS):
         scores.append(_parse_score(path, number, gold))
         texts = [cell_text(cell, table.label, number, name) for cell, name in ((first, "sentence1"), (second, "sentence2"))]
-        if any("\udc80" <= c <= "\udcff" for text in texts for c in text):
+        if not all(map(is_decodable, texts)):
             raise InputError(f"{path}: row {number}: UTF-8 expected. Fetch the file again")
         pairs.append((texts[0], texts[1]))
     return StsTask(
