@@ -69,7 +69,7 @@ def sniff_dialect(path: Path, label: str, *, tabs: bool, wanted: Sequence[str] =
     if not tabs and delimiter != ",":
         say_once(f"{label}: cells are separated by {DELIMITERS.get(delimiter, repr(delimiter))}")
     enclosing = delimiter != "\t" or quotes_enclose(path, label, skip)
-    if tabs and enclosing:
+    if delimiter == "\t" and enclosing:
         say_once(f"{label}: quotes enclose cells")
     return Dialect(delimiter, enclosing, skip)
 
