@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from consilience.core.errors import CorpusError
 from consilience.corpora.tables import open_table
 
-cells = st.text(st.one_of(st.sampled_from('"\t,;|\n\r ab'), st.characters(codec="utf-8", exclude_characters="\0")), max_size=6)
+cells = st.text(
+    st.one_of(st.sampled_from('"\t,;|\n\r ab'), st.characters(codec="utf-8", exclude_characters="\0")), max_size=6
+)
 tables = st.integers(1, 3).flatmap(lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), max_size=5))
 
 
@@ -33,7 +35,12 @@ def written(rows, **dialect):
 
 
 @settings(deadline=None)
-@given(tables, st.sampled_from(",;\t|"), st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), st.sampled_from(["\n", "\r\n"]))
+@given(
+    tables,
+    st.sampled_from(",;\t|"),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    st.sampled_from(["\n", "\r\n"]),
+)
 @example([['say "no"', "a\nb"], ["", "x\ty"]], "\t", csv.QUOTE_MINIMAL, "\n")
 @example([["a\n1\tb"]], "\t", csv.QUOTE_MINIMAL, "\n")
 def test_csv_and_quoted_tsv(rows, delimiter, quoting, end):
@@ -46,7 +53,9 @@ def test_csv_and_quoted_tsv(rows, delimiter, quoting, end):
         assert quoting == csv.QUOTE_MINIMAL or "can be split" in str(error)  # noqa: PT017
 
 
-literal = st.text(st.one_of(st.sampled_from('" ab'), st.characters(codec="utf-8", exclude_characters="\0\n\r\t")), max_size=6)
+literal = st.text(
+    st.one_of(st.sampled_from('" ab'), st.characters(codec="utf-8", exclude_characters="\0\n\r\t")), max_size=6
+)
 
 
 @settings(deadline=None)
@@ -63,7 +72,11 @@ def test_literal_tsv(rows):
 
 
 @settings(deadline=None)
-@given(st.lists(st.dictionaries(st.sampled_from(["c0", "c1"]), st.one_of(cells, st.none()), min_size=1), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["c0", "c1"]), st.one_of(cells, st.none()), min_size=1), min_size=1, max_size=5
+    )
+)
 def test_json_and_parquet(rows):
     columns = sorted({name for row in rows for name in row})
     expected = [[row.get(name) for name in columns] for row in rows]

@@ -32,9 +32,7 @@ def arrow_schema(path: Path, label: str, kind: str) -> Any:  # noqa: ANN401 - py
         return file.schema_arrow if kind == "parquet" else file.schema
 
 
-def read_arrow_rows(
-    path: Path, label: str, kind: str, columns: Sequence[str]
-) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def read_arrow_rows(path: Path, label: str, kind: str, columns: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Yield the numbered rows' cells of some columns.
 
     Raises:

@@ -82,7 +82,9 @@ def read_held_out(paths: Sequence[str | Path]) -> HeldOutSentences:
     Raises:
         CorpusError: nothing is there, or a file has no such column.
     """
-    return HeldOutSentences((file.name, text) for path in paths for file in _files(Path(path)) for text in _sentences(file))
+    return HeldOutSentences(
+        (file.name, text) for path in paths for file in _files(Path(path)) for text in _sentences(file)
+    )
 
 
 def _files(path: Path) -> list[Path]:

@@ -37,9 +37,7 @@ def _json_of(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def read_hub(
-    name: str, split: str, column: str | None, where: Mapping[str, str]
-) -> Iterator[tuple[int, str | None]]:
+def read_hub(name: str, split: str, column: str | None, where: Mapping[str, str]) -> Iterator[tuple[int, str | None]]:
     """Yield numbered texts of a hub data set, streamed through the ``datasets`` library; None: filtered out.
 
     Raises:

@@ -67,7 +67,7 @@ def _stream(path: Path, label: str) -> Iterator[tuple[int, Any]]:
             after = text.peek()
             if is_array:
                 text.at += 1
-                if after == "]" and not text.peek():
+                if after == "]" and not (after := text.peek()):
                     return
                 if after != ",":
                     found = repr(after) if after else "the file's end"
@@ -94,7 +94,8 @@ class _Values:
                 return ""
 
     def value(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the value that begins here."""
+        """Return the next value."""
+        self.peek()  # the decoder doesn't skip white space
         while True:
             try:
                 value, self.at = self._decode(self._text, self.at)

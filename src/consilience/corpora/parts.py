@@ -13,7 +13,16 @@ from consilience.core.errors import CorpusError, MissingColumnError
 from consilience.core.progress import say_once
 from consilience.core.text_files import iter_lines
 from consilience.corpora.hub import datasets_files
-from consilience.corpora.tables import SUFFIXES, Format, Table, cell_text, format_by_content, format_of, open_table, passes
+from consilience.corpora.tables import (
+    SUFFIXES,
+    Format,
+    Table,
+    cell_text,
+    format_by_content,
+    format_of,
+    open_table,
+    passes,
+)
 
 NumberedRow = tuple[int, str | None]  # the text is None where the filter leaves the row out, so that an item comes soon
 Part = tuple[str, Callable[[], Iterator[NumberedRow]]]  # a label, and what starts reading
@@ -128,7 +137,11 @@ def open_parts(
             continue
         try:
             if kind == "text":
-                _refuse_columns(name, column, where)
+                if has_columns:
+                    raise CorpusError(
+                        f"{name}: text lines have no columns. Leave {'--where' if where else '--column'} out or give a "
+                        "csv, jsonl or parquet file"
+                    )
                 parts[path] = name, partial(iter_lines, path, name)
             else:
                 table = open_table(path, kind, label=name, wanted=(column or "text", *where))
@@ -136,7 +149,10 @@ def open_parts(
                 chosen = _choose(table, asked, where, fix)
                 column = column or chosen
                 if chosen is not None:
-                    parts[path] = name, partial(_texts, table, chosen, where, is_only=asked is None and chosen != "text")
+                    parts[path] = (
+                        name,
+                        partial(_texts, table, chosen, where, is_only=asked is None and chosen != "text"),
+                    )
         except MissingColumnError:
             if path not in notes:
                 raise
@@ -147,14 +163,6 @@ def open_parts(
         shown = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
         say_once(f"{files[0][0].parent}: leaves out {len(left_out)} files without the text's column: {shown}")
     return [parts[path] for path, _ in files if path in parts]
-
-
-def _refuse_columns(label: str, column: str | None, where: Mapping[str, str]) -> None:
-    if column is not None or where:
-        option = "--column" if column is not None else "--where"
-        raise CorpusError(
-            f"{label}: text lines have no columns. Leave {option} out or give a csv, jsonl or parquet file"
-        )
 
 
 def _choose(table: Table, column: str | None, where: Mapping[str, str], fix: str) -> str | None:

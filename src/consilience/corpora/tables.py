@@ -110,9 +110,7 @@ class Table:
         for number, record in islice(read_delimited(self.path, self.label, dialect), 1, None):
             yield number, tuple(record[place] for place in places)
 
-    def _json_rows(
-        self, columns: Sequence[str], on_columns: OnColumns | None
-    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def _json_rows(self, columns: Sequence[str], on_columns: OnColumns | None) -> Iterator[tuple[int, tuple[Any, ...]]]:
         seen: set[str] = set()
         for number, row in read_json_rows(self.path, self.label):
             if on_columns is not None and not row.keys() <= seen:
@@ -170,7 +168,9 @@ class Table:
         return (", ".join(shown) or "none") + (f" and {more} more" if more else "")
 
 
-def open_table(path: Path, kind: Format | None = None, *, label: str | None = None, wanted: Sequence[str] = ()) -> Table:
+def open_table(
+    path: Path, kind: Format | None = None, *, label: str | None = None, wanted: Sequence[str] = ()
+) -> Table:
     """Inspect a file of rows.
 
     Args:

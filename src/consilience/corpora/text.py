@@ -244,7 +244,9 @@ def open_corpus(spec: CorpusSpec | str | Path | Sequence[str], **options: Any) -
 
 def _open_memory(rows: Sequence[str], options: Mapping[str, Any]) -> Corpus:
     if isinstance(rows, Mapping) or hasattr(rows, "columns"):  # iterating over those gives the columns' names
-        raise CorpusError(f"rows in memory: expected texts, got a {type(rows).__name__}. Give one column of it as a list")
+        raise CorpusError(
+            f"rows in memory: expected texts, got a {type(rows).__name__}. Give one column of it as a list"
+        )
     texts = tuple(cell_text(text, "rows in memory", number, "text") for number, text in enumerate(rows, 1))
     spec = CorpusSpec(path=MEMORY, **options)
     if spec.column is not None or spec.where:

@@ -82,7 +82,9 @@ def read_sts_file(path: Path) -> StsTask:
     scores: list[float] = []
     for number, (first, second, gold) in table.rows(_COLUMNS):
         scores.append(_parse_score(path, number, gold))
-        texts = [cell_text(cell, table.label, number, name) for cell, name in ((first, "sentence1"), (second, "sentence2"))]
+        texts = [
+            cell_text(cell, table.label, number, name) for cell, name in ((first, "sentence1"), (second, "sentence2"))
+        ]
         if not all(map(is_decodable, texts)):
             raise InputError(f"{path}: row {number}: UTF-8 expected. Fetch the file again")
         pairs.append((texts[0], texts[1]))

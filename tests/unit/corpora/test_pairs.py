@@ -114,7 +114,9 @@ def test_a_test_sentence_in_the_pairs_is_refused(tmp_path):
     with pytest.raises(CorpusError, match="found none"):
         read_held_out([tmp_path / "nothing"])
     (tmp_path / "sts" / "bad.tsv").write_text("a\tb\n")
-    with pytest.raises(CorpusError, match="expected a column sentence1, sentence2, sentence or text; its columns: a, b"):
+    with pytest.raises(
+        CorpusError, match="expected a column sentence1, sentence2, sentence or text; its columns: a, b"
+    ):
         read_held_out([tmp_path])
 
 
