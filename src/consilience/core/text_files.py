@@ -136,15 +136,19 @@ def is_decodable(text: str) -> bool:
     return True
 
 
+def line_end(head: bytes) -> str:
+    """Return what ends a text's lines by its start: a line feed, or a carriage return where there is none."""
+    return "\r" if b"\r" in head[: HEAD_BYTES - 1] and b"\n" not in head else "\n"
+
+
 def iter_lines(path: Path, label: str) -> Iterator[tuple[int, str]]:
     r"""Yield numbered lines that end at ``\n`` or ``\r\n``; at ``\r`` only in a file without ``\n``, which is said.
 
     Raises:
         CorpusError: it isn't text, has an endless line, or ends its lines in two ways.
     """
-    head = read_head(path, label)
-    bare = b"\r" in head[: HEAD_BYTES - 1] and b"\n" not in head
-    end = "\r" if bare else "\n"
+    end = line_end(read_head(path, label))
+    bare = end == "\r"
     with open_text(path, label, end) as stream:
         number = 0
         while line := stream.readline(LINE_CHARACTERS):

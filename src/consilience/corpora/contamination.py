@@ -82,9 +82,8 @@ def read_held_out(paths: Sequence[str | Path]) -> HeldOutSentences:
     Raises:
         CorpusError: nothing is there, or a file has no such column.
     """
-    return HeldOutSentences(
-        (file.name, text) for path in paths for file in _files(Path(path)) for text in _sentences(file)
-    )
+    files = [file for path in paths for file in _files(Path(path))]
+    return HeldOutSentences((file.name, text) for file in files for text in _sentences(file))
 
 
 def _files(path: Path) -> list[Path]:
@@ -111,8 +110,8 @@ def _sentences(path: Path) -> Iterator[str]:
         columns = [name for name in _COLUMNS if name in table.columns]
         if not columns:
             raise MissingColumnError(
-                f"{path}: expected a column {', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}; its columns: {table.listed()}. "
-                "Name the sentences' columns so, or give the other files one by one"
+                f"{path}: expected a column {', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}; its columns: "
+                f"{table.listed()}. Name the sentences' columns so, or give the other files one by one"
             )
         rows = table.rows(columns)
     for number, cells in rows:

@@ -9,7 +9,6 @@ There the whole file is the evidence, see :func:`quotes_enclose`.
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from consilience.core.errors import CorpusError
 from consilience.core.progress import say_once
-from consilience.core.text_files import HEAD_BYTES, LINE_CHARACTERS, iter_lines, open_text, read_head
+from consilience.core.text_files import HEAD_BYTES, LINE_CHARACTERS, iter_lines, line_end, open_text, read_head
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _SEP_LINE = re.compile(r"\ufeff?sep=(.)\r?(\n|$)", re.IGNORECASE)
@@ -92,8 +91,10 @@ def _delimiter(head: str, is_cut: bool, label: str, wanted: Sequence[str]) -> st
 
 def _rows(head: str, delimiter: str, is_cut: bool) -> list[list[str]]:
     rows: list[list[str]] = []
+    end = line_end(head.encode("utf-8", "surrogateescape"))
+    lines = (line + end for line in head.split(end))
     try:
-        for row in csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True):
+        for row in csv.reader(lines, delimiter=delimiter, strict=True):
             if row:
                 rows.append(row)
     except csv.Error:
@@ -127,12 +128,14 @@ def _records(path: Path, label: str, dialect: Dialect) -> Iterator[list[str]]:
             yield line.split(dialect.delimiter)
         return
     csv.field_size_limit(max(csv.field_size_limit(), LINE_CHARACTERS))  # long cells are row faults, not parser errors
-    with open_text(path, label) as stream:
+    with open_text(path, label, line_end(read_head(path, label))) as stream:
         records = csv.reader(stream, delimiter=dialect.delimiter, strict=True)
         try:
             yield from records
         except csv.Error as error:
-            raise CorpusError(f"{label}: line {records.line_num}: malformed csv ({error}). Repair the file") from error
+            raise CorpusError(
+                f"{label}: line {records.line_num}: malformed csv ({error}). Repair its quoting"
+            ) from error
 
 
 def quotes_enclose(path: Path, label: str, skip: int = 0) -> bool:

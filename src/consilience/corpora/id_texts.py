@@ -91,5 +91,6 @@ def _id_of(value: Any, table: str, number: int, column: str) -> str:  # noqa: AN
         return str(value)
     found = "nothing" if value is None or value == "" else f"{type(value).__name__} {str(value)[:40]!r}"
     raise CorpusError(
-        f"{table}: row {number}: column {column!r}: expected an id, text or a whole number, got {found}. Write it as one"
+        f"{table}: row {number}: column {column!r}: expected an id, text or a whole number, got {found}. "
+        "Write it as one"
     )

@@ -28,7 +28,9 @@ NumberedRow = tuple[int, str | None]  # the text is None where the filter leaves
 Part = tuple[str, Callable[[], Iterator[NumberedRow]]]  # a label, and what starts reading
 File = tuple[Path, Format]
 _NAME = re.compile(r"[^\W\d][\w.-]*")
-_NAMES = frozenset("text texts caption captions sentence sentences word words content document query title".split())
+_NAMES = frozenset(
+    ("text", "texts", "caption", "captions", "sentence", "sentences", "word", "words", "content", "document", "query")
+)  # assumed: what people call an only column
 _HEADER_ROWS = 100
 
 
@@ -203,8 +205,8 @@ def _texts(table: Table, column: str, where: Mapping[str, str], *, is_only: bool
         others = [name for name in names if name != column]
         if others:
             raise CorpusError(
-                f"{table.label}: row {number} has the columns {', '.join(others)} beside {column!r}, the only one before "
-                "it. Choose one with --column"
+                f"{table.label}: row {number} has the columns {', '.join(others)} beside {column!r}, the only one "
+                "before it. Choose one with --column"
             )
 
     for number, (cell, *filters) in table.rows((column, *where), refuse_others if is_only else None):

@@ -1,8 +1,7 @@
 """Tables: files of rows with named columns. The one reader of corpora, pairs, samples, test sets and their like.
 
-A file is inspected once, when it's opened: format, compression, dialect, columns. Reading it streams ``(number, cells)``
-and holds no file whole. Numbers are 1-based: lines of JSON lines, records after the header of csv and tsv, rows
-elsewhere.
+A file is inspected once, when it's opened: format, dialect, columns. Reading it streams ``(number, cells)`` and holds no
+file whole. Numbers are 1-based: lines of JSON lines, records after the header of csv and tsv, rows elsewhere.
 """
 
 from __future__ import annotations
@@ -190,7 +189,8 @@ def open_table(
     if kind == "text":
         suffixes = ", ".join(suffix for suffix, known in SUFFIXES.items() if known != "text")
         raise CorpusError(
-            f"{label}: expected a file with columns ({suffixes}), got {path.suffix or 'no suffix'}. Convert or rename it"
+            f"{label}: expected a file with columns ({suffixes}), got {path.suffix or 'no suffix'}. "
+            "Convert or rename it"
         )
     if kind in _BINARY:
         schema = arrow_schema(path, label, kind)

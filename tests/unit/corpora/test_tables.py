@@ -1,4 +1,4 @@
-"""Whatever a table is written as, its rows come back, or one line says what to decide; every fix named there is tried."""
+"""However a table is written, its rows come back, or one line says what to decide; each fix it names is tried."""
 
 import bz2
 import gzip
@@ -136,10 +136,10 @@ def test_a_header_that_two_delimiters_split_is_refused_and_sep_decides(tmp_path)
     path = tmp_path / "x.csv"
     data = "id;title, short\n" + "".join(f"{i};{t}, x\n" for i, t in enumerate(ROWS))
     path.write_text(data)
-    with pytest.raises(CorpusError, match="at commas and at semicolons.*first line sep=, or sep=;"):
+    with pytest.raises(CorpusError, match=r"at commas and at semicolons.*first line sep=, or sep=;"):
         open_corpus(path)
     path.write_text("sep=;\n" + data)
-    assert list(open_corpus(path, column="title, short"))[0] == "a cat sat, x"
+    assert next(iter(open_corpus(path, column="title, short"))) == "a cat sat, x"
     path.write_text("sep=,\n" + data)
     assert list(open_corpus(path, column="id;title"))[1] == "1;a dog ran"
 
@@ -158,7 +158,7 @@ def test_a_file_without_a_header_keeps_its_first_row(tmp_path, suffix, first):
     two = tmp_path / f"y.{suffix}"
     mark = "\t" if suffix == "tsv" else ","
     two.write_text(f"1{mark}a cat\n2{mark}a dog\n")
-    with pytest.raises(CorpusError, match="its columns: 1, a cat.*If that is a row, write the columns' names above"):
+    with pytest.raises(CorpusError, match=r"its columns: 1, a cat.*If that is a row, write the columns' names above"):
         open_corpus(two)
     two.write_text(f"id{mark}text\n1{mark}a cat\n2{mark}a dog\n")
     assert list(open_corpus(two)) == ["a cat", "a dog"]
@@ -237,7 +237,9 @@ def test_tsv_that_can_be_read_both_ways_is_refused_until_it_is_decided(tmp_path,
 
 def test_tsv_that_shows_both_is_refused(tmp_path):
     (tmp_path / "x.tsv").write_text('text\n5" pipe\n"say ""no"""\n')
-    with pytest.raises(CorpusError, match="characters in line 2 and enclose a cell in line 3. Write the file as jsonl"):
+    with pytest.raises(
+        CorpusError, match=r"characters in line 2 and enclose a cell in line 3. Write the file as jsonl"
+    ):
         open_corpus(tmp_path / "x.tsv")
 
 
@@ -255,7 +257,7 @@ def test_ragged_rows_and_columns_of_one_name(tmp_path, data):
     with pytest.raises(CorpusError, match="row 2: expected 2 cells"):
         list(open_corpus(tmp_path / "x.csv"))
     (tmp_path / "y.csv").write_text("text,text\n" + "a,1\n")
-    with pytest.raises(CorpusError, match="2 columns are called 'text'. Give each its own name"):
+    with pytest.raises(CorpusError, match=r"2 columns are called 'text'. Give each its own name"):
         open_corpus(tmp_path / "y.csv")
 
 
@@ -310,7 +312,7 @@ def test_missing_keys_nulls_nan_and_surrogates_are_faults_of_their_row(tmp_path)
     with pytest.raises(CorpusError, match="row 1: column 'id': expected text, got int"):  # the only key of its start
         open_corpus(tmp_path / "sparse.jsonl")
     (tmp_path / "late.jsonl").write_text('{"a": "x"}\n' * 150 + '{"a": "x", "b": "y"}\n')
-    with pytest.raises(CorpusError, match="row 151 has the columns b beside 'a'.*Choose one with --column"):
+    with pytest.raises(CorpusError, match=r"row 151 has the columns b beside 'a'.*Choose one with --column"):
         list(open_corpus(tmp_path / "late.jsonl"))
     assert len(list(open_corpus(tmp_path / "late.jsonl", column="a"))) == 151
 
@@ -351,7 +353,7 @@ def test_text_in_any_of_arrows_types(tmp_path, suffix, kind):
             sink.write_table(table)
     assert list(open_corpus(path, on_fault="drop")) == ROWS
     assert list(open_corpus(path, where={"id": "1"})) == ROWS[1:2]
-    with pytest.raises(CorpusError, match="column 'id': expected text, got int64. Its text columns: text"):
+    with pytest.raises(CorpusError, match=r"column 'id': expected text, got int64. Its text columns: text"):
         open_corpus(path, column="id")
 
 
@@ -375,7 +377,9 @@ def test_columns_that_are_no_text_are_refused_by_every_reader(tmp_path):
         ):
             with pytest.raises(CorpusError, match=f"column '{column}': expected text, got .*Its text columns: words"):
                 read()
-    with pytest.raises(CorpusError, match="no column 'text'; its columns: id, bytes, list, .*Choose one with --column"):
+    with pytest.raises(
+        CorpusError, match=r"no column 'text'; its columns: id, bytes, list, .*Choose one with --column"
+    ):
         open_corpus(tmp_path / "x.parquet")
 
 
@@ -424,7 +428,7 @@ def test_standard_input(monkeypatch, data, options, rows):
 
 def test_standard_input_of_json_needs_a_column(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json_lines())))
-    with pytest.raises(CorpusError, match="standard input: holds JSON. Name a column of it with --column"):
+    with pytest.raises(CorpusError, match=r"standard input: holds JSON. Name a column of it with --column"):
         open_corpus("-")
 
 
@@ -457,7 +461,7 @@ def test_ids_are_text_or_whole_numbers(tmp_path, value):
         read_id_texts(tmp_path / "x.jsonl")
     assert read_id_texts(tmp_path / "x.jsonl", id_column="none", need_ids=False).texts == ("a", "b")
     pq.write_table(pa.table({"id": [7.0], "text": ["a"]}), tmp_path / "x.parquet")
-    with pytest.raises(CorpusError, match="got float '7.0'"):
+    with pytest.raises(CorpusError, match=r"got float '7.0'"):
         read_id_texts(tmp_path / "x.parquet")
 
 
@@ -492,3 +496,11 @@ def test_the_docs_list_every_suffix():
     assert listed == SUFFIXES
     sentence = next(line for line in text.splitlines() if line.startswith("Suffixes are read"))
     assert re.findall(r"`(\.\w+)`", sentence) == list(COMPRESSIONS)
+
+
+def test_a_bare_cr_in_an_lf_csv_is_refused_outside_quotes(tmp_path):
+    (tmp_path / "x.csv").write_bytes(b"text\na\rb c\nd\n")
+    with pytest.raises(CorpusError, match="line 2: malformed csv"):
+        list(open_corpus(tmp_path / "x.csv"))
+    (tmp_path / "x.csv").write_bytes(b'text\n"a\rb c"\nd\n')  # the error's fix
+    assert list(open_corpus(tmp_path / "x.csv")) == ["a\rb c", "d"]
