@@ -135,7 +135,7 @@ def open_parts(
     for path, kind in sorted(files, key=lambda file: file[0] in notes):  # by then the column is known
         name = label or str(path)
         if kind == "text" and has_columns and has_tables:
-            left_out.append(path.name)
+            left_out.append(str(path))
             continue
         try:
             if kind == "text":
@@ -158,12 +158,12 @@ def open_parts(
         except MissingColumnError:
             if path not in notes:
                 raise
-            left_out.append(path.name)
+            left_out.append(str(path))
         if path in parts:
             next(parts[path][1](), None)
     if left_out:
-        shown = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
-        say_once(f"{files[0][0].parent}: leaves out {len(left_out)} files without the text's column: {shown}")
+        more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+        say_once(f"left out, as they lack the text's column: {', '.join(left_out[:3])}{more}")
     return [parts[path] for path, _ in files if path in parts]
 
 

@@ -1,7 +1,7 @@
 """Tables: files of rows with named columns. The one reader of corpora, pairs, samples, test sets and their like.
 
-A file is inspected once, when it's opened: format, dialect, columns. Reading it streams ``(number, cells)`` and holds no
-file whole. Numbers are 1-based: lines of JSON lines, records after the header of csv and tsv, rows elsewhere.
+A file is inspected once, when it's opened: format, dialect, columns. Reading it streams ``(number, cells)`` and holds
+no file whole. Numbers are 1-based: lines of JSON lines, records after the header of csv and tsv, rows elsewhere.
 """
 
 from __future__ import annotations
