@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from consilience.core.errors import CorpusError, MissingColumnError
 from consilience.core.progress import say_once
@@ -102,6 +103,7 @@ def _files(path: Path) -> list[Path]:
 
 def _sentences(path: Path) -> Iterator[str]:
     label = str(path)
+    rows: Iterator[tuple[int, tuple[Any, ...]]]
     if format_of(path) == "text":
         rows = ((number, (line,)) for number, line in iter_lines(path, label))
         columns = ["text"]
