@@ -57,7 +57,7 @@ def find_files(path: Path) -> list[File]:
             found.append((file, kind))
     if not found:
         raise CorpusError(f"{path}: no corpus files in this folder; expected {', '.join(SUFFIXES)}. Check the path")
-    kinds = Counter(kind for _, kind in found)
+    kinds = Counter[str](kind for _, kind in found)
     if left_out or len(kinds) > 1:
         left = f", leaves out {_counted(left_out)}" if left_out else ""
         say_once(f"{path}: reads files of rows: {_counted(kinds)}{left}")
