@@ -21,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Adapters on a frozen student: train, mix, measure.", rich_markup_mode=None
 )
 
-_PAIRS_HELP = "Pair file (.parquet, .csv, .tsv, .jsonl) as NAME=FILE; once for each anchor."
+_PAIRS_HELP = "Pairs (csv, tsv, JSON, parquet or Arrow) as NAME=FILE; once for each anchor."
 Student = Annotated[str, typer.Argument(help="A student, an exported or sentence-transformers folder, packaged:NAME.")]
 NamedPairs = Annotated[list[str], typer.Option("--pairs", metavar="NAME=FILE", help=_PAIRS_HELP)]
 Out = Annotated[Path, typer.Option(help="Folder of the result.")]
@@ -47,7 +47,7 @@ Tasks = Annotated[str, typer.Option(help="sts (all eight), grammar, or single ta
 @app.command(name="fit")
 def fit(
     student: Student,
-    pairs: Annotated[Path, typer.Option(help="Pair file (.parquet, .csv, .tsv, .jsonl).")],
+    pairs: Annotated[Path, typer.Option(help="Pairs (csv, tsv, JSON, parquet or Arrow).")],
     name: Annotated[str, typer.Option(help="Of the anchor.")],
     out: Out,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1_500,
@@ -95,7 +95,7 @@ def fit(
 @app.command(name="lora")
 def lora(
     student: Student,
-    pairs: Annotated[Path, typer.Option(help="Pair file (.parquet, .csv, .tsv, .jsonl).")],
+    pairs: Annotated[Path, typer.Option(help="Pairs (csv, tsv, JSON, parquet or Arrow).")],
     name: Annotated[str, typer.Option(help="Of the task, as for adapt fit.")],
     out: Out,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1_500,

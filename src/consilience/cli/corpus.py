@@ -27,7 +27,8 @@ def parse_where(conditions: list[str]) -> dict[str, str]:
 
 def command(
     corpus: Annotated[
-        str, typer.Argument(help="Text, csv, tsv, jsonl or parquet file, folder, hub:NAME[:SPLIT], or - for stdin.")
+        str,
+        typer.Argument(help="Text, csv, tsv, JSON, parquet or Arrow file, folder, hub:NAME[:SPLIT], or - for stdin."),
     ],
     column: Annotated[str | None, typer.Option(help="Column of the text; default 'text'.")] = None,
     where: Annotated[list[str] | None, typer.Option(help="Keep rows with COLUMN=VALUE; repeatable.")] = None,

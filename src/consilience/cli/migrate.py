@@ -22,7 +22,7 @@ def command(
         ),
     ],
     to: Annotated[str, typer.Option(help="The new model: a student, an exported folder, or a teacher spec.")],
-    sample: Annotated[Path, typer.Option(help="Parquet, jsonl, csv or tsv of ids and texts that are in the index.")],
+    sample: Annotated[Path, typer.Option(help="Table (csv, tsv, JSON, parquet, Arrow) of ids and texts in the index.")],
     out: Annotated[Path, typer.Option(help="Folder of the migration: both maps and the report.")],
     rewrite: Annotated[
         str | None, typer.Option(help="New index to write. Without it the index stays, and queries are mapped.")

@@ -25,6 +25,10 @@ class CorpusError(ConsilienceError):
     """A corpus can't be read, is empty, or holds rows that no teacher should be given."""
 
 
+class MissingColumnError(CorpusError):
+    """A table of rows lacks a column that was asked for."""
+
+
 class TeacherError(ConsilienceError):
     """A teacher can't be found or loaded, or returned vectors that are NaN, infinite, zero or misshapen."""
 

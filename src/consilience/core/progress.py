@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Protocol
 
 
@@ -68,3 +69,9 @@ def log(message: str) -> None:
     """Print one line of information on standard error."""
     sys.stderr.write(message + "\n")
     sys.stderr.flush()
+
+
+@cache
+def say_once(message: str) -> None:
+    """Print a line of information the first time that this process has it to say."""
+    log(message)

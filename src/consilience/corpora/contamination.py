@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from consilience.core.errors import CorpusError
+from consilience.core.errors import CorpusError, MissingColumnError
+from consilience.core.progress import say_once
+from consilience.core.text_files import is_decodable, iter_lines
+from consilience.corpora.tables import cell_text, format_of, open_table
 
 _ARTICLES = frozenset({"a", "an", "the"})
 _WORD = re.compile(r"[^\W_]+")
@@ -74,8 +77,8 @@ def read_held_out(paths: Sequence[str | Path]) -> HeldOutSentences:
     """Read the sentences of test files.
 
     Args:
-        paths: tab-separated files with a header that has ``sentence1`` and ``sentence2`` (or ``sentence``, ``text``),
-            plain .txt files of one sentence a line, or folders: of a folder its ``sts/*.tsv``, else its own ``*.tsv``.
+        paths: files with columns ``sentence1`` and ``sentence2`` (or ``sentence``, ``text``) in any format that corpora
+            have, .txt files of one sentence a line, or folders: of a folder the files in its ``sts``, else its own.
 
     Raises:
         CorpusError: nothing is there, or a file has no such column.
@@ -87,25 +90,35 @@ def read_held_out(paths: Sequence[str | Path]) -> HeldOutSentences:
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    found = sorted((path / "sts").glob("*.tsv")) or sorted(path.glob("*.tsv"))
+    folder = path / "sts" if (path / "sts").is_dir() else path
+    inside = sorted(file for file in folder.glob("*") if file.is_file() and not file.name.startswith("."))
+    found = [file for file in inside if format_of(file) is not None]
     if not found:
-        raise CorpusError(f"{path}: expected a test file, or a folder with *.tsv, found none. Check --held-out")
+        raise CorpusError(f"{path}: expected a test file, or a folder with some, found none. Check --held-out")
+    if len(found) < len(inside):
+        others = ", ".join(file.name for file in inside if file not in found)
+        say_once(f"{folder}: reads {len(found)} files of sentences, leaves out {others}")
     return found
 
 
 def _sentences(path: Path) -> Iterator[str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{path}: expected UTF-8 text, byte {error.start} isn't. Check --held-out") from error
-    lines = text.split("\n")  # not splitlines: sentences may hold U+2028
-    if path.suffix == ".txt":
-        yield from (line for line in lines if line.strip())
-        return
-    rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    header = next(rows, [])
-    places = [header.index(column) for column in _COLUMNS if column in header]
-    if not places:
-        raise CorpusError(f"{path}: expected a header with {' or '.join(_COLUMNS)}, got {header[:5]}. Check --held-out")
-    for row in rows:
-        yield from (row[place] for place in places if place < len(row))
+    label = str(path)
+    rows: Iterator[tuple[int, tuple[Any, ...]]]
+    if format_of(path) == "text":
+        rows = ((number, (line,)) for number, line in iter_lines(path, label))
+        columns = ["text"]
+    else:
+        table = open_table(path, wanted=_COLUMNS[:2])
+        columns = [name for name in _COLUMNS if name in table.columns]
+        if not columns:
+            raise MissingColumnError(
+                f"{path}: expected a column {', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}; its columns: "
+                f"{table.listed()}. Name the sentences' columns so, or give the other files one by one"
+            )
+        rows = table.rows(columns)
+    for number, cells in rows:
+        for column, cell in zip(columns, cells, strict=True):
+            text = cell_text(cell, label, number, column)
+            if not is_decodable(text):
+                raise CorpusError(f"{path}: row {number}: expected UTF-8 text. Check --held-out")
+            yield text

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
-from consilience.core.errors import CorpusError, InputError
+from consilience.core.errors import CorpusError, MissingColumnError
+from consilience.corpora.tables import cell_text, open_table
 from consilience.corpora.text import CorpusSpec, describe_fault, fault_of
 
 MOST_CHARACTERS = CorpusSpec.max_characters
-_FORMATS = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "tsv"}
+_FIX = "Name the columns of ids and texts with --id-column and --column"
 
 
 @dataclass(frozen=True)
@@ -36,95 +38,59 @@ def read_id_texts(
     A sample has thousands of rows, not millions: it's read into memory.
 
     Args:
-        path: a parquet, jsonl, csv or tsv file.
+        path: a file with columns, of any format that corpora have.
         id_column: its column of ids.
         column: its column of texts.
         limit: distinct texts at most, the first ones.
         need_ids: refuse a table without the id column.
 
     Raises:
-        CorpusError: missing, unreadable or empty file, missing column, an empty text, or an id that occurs twice.
-        InputError: an unknown file type.
+        CorpusError: missing, unreadable or empty file, missing column, an empty text, or an id that is missing, neither
+            text nor a whole number, or occurs twice.
     """
-    names, cells = _read(Path(path), [id_column, column])
-    for name in (column, *([id_column] if need_ids else [])):
-        if name not in names:
-            raise CorpusError(
-                f"{path}: no column {name!r}, found {', '.join(names)}. Name the columns of ids and texts"
-            )
-    texts, ids = cells[column], cells.get(id_column)
-    seen_texts: set[str] = set()
-    seen_ids: set[str] = set()
-    kept: list[int] = []
-    for row, text in enumerate(texts):
+    table = open_table(Path(path), wanted=(column, *([id_column] if need_ids else [])))
+    table.require((column,), _FIX)
+    table.require_text(column)
+    names = [column, id_column]
+    try:
+        table.require((id_column,), _FIX)
+    except MissingColumnError:
+        if need_ids:
+            raise
+        names.pop()
+    texts: dict[str, str | None] = {}  # each with its id, in order
+    seen: set[str] = set()
+    rows = 0
+    for number, (cell, *ids) in table.rows(names):
+        rows += 1
+        text = cell_text(cell, table.label, number, column)
         fault = fault_of(text, MOST_CHARACTERS)
         if fault is not None:
             what = describe_fault(fault, text, MOST_CHARACTERS)
-            raise CorpusError(f"{path}: the text of row {row + 1} {what}. Drop or mend it")
-        if ids is not None:
-            if ids[row] in seen_ids:
-                raise CorpusError(f"{path}: id {ids[row]!r} occurs more than once (row {row + 1}). Drop one")
-            seen_ids.add(ids[row])
-        if text in seen_texts:
-            continue
-        seen_texts.add(text)
-        kept.append(row)
-    if not kept:
+            raise CorpusError(f"{path}: the text of row {number} {what}. Drop or mend it")
+        name = _id_of(ids[0], table.label, number, id_column) if ids else None
+        if name in seen:
+            raise CorpusError(f"{path}: id {name!r} occurs more than once (row {number}). Drop one")
+        if name is not None:
+            seen.add(name)
+        texts.setdefault(text, name)
+    if not texts:
         raise CorpusError(f"{path}: expected rows with ids and texts, got none. Give another file")
-    chosen = kept if limit is None else kept[:limit]
+    kept = list(texts.items())[:limit]
     return IdTexts(
-        ids=None if ids is None else tuple(ids[row] for row in chosen),
-        texts=tuple(texts[row] for row in chosen),
-        duplicates=len(texts) - len(kept),
+        ids=tuple(name for _, name in kept if name is not None) if len(names) == 2 else None,
+        texts=tuple(text for text, _ in kept),
+        duplicates=rows - len(texts),
     )
 
 
-def _read(path: Path, columns: list[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the names of all columns, and the cells of those asked for that are there, as text."""
-    import pyarrow
-
-    kind = _FORMATS.get(path.suffix.lower())
-    if kind is None:
-        raise InputError(f"{path}: expected a file with ids and texts in columns ({', '.join(sorted(_FORMATS))})")
-    if not path.is_file():
-        raise CorpusError(f"{path}: no such file. Check the path")
-    try:
-        if kind == "parquet":
-            return _read_parquet(path, columns)
-        return _read_jsonl(path, columns) if kind == "json" else _read_csv(path, columns, kind)
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CorpusError(f"{path}: can't be read as {kind} ({reason}). Write it again") from error
-
-
-def _read_parquet(path: Path, columns: list[str]) -> tuple[list[str], dict[str, list[str]]]:
-    import pyarrow.parquet
-
-    names = pyarrow.parquet.read_schema(path).names
-    table = pyarrow.parquet.read_table(path, columns=[name for name in columns if name in names])
-    return names, {name: [_as_text(cell) for cell in table.column(name).to_pylist()] for name in table.column_names}
-
-
-def _read_csv(path: Path, columns: list[str], kind: str) -> tuple[list[str], dict[str, list[str]]]:
-    import pyarrow.csv
-
-    options = pyarrow.csv.ParseOptions(delimiter="," if kind == "csv" else "\t", newlines_in_values=kind == "csv")
-    # Left to itself it would make numbers of ids such as 007, and dates or booleans of texts.
-    as_text = pyarrow.csv.ConvertOptions(column_types={name: pyarrow.string() for name in columns})
-    table = pyarrow.csv.read_csv(path, parse_options=options, convert_options=as_text)
-    names = table.column_names
-    return names, {name: [_as_text(c) for c in table.column(name).to_pylist()] for name in columns if name in names}
-
-
-def _read_jsonl(path: Path, columns: list[str]) -> tuple[list[str], dict[str, list[str]]]:
-    # Not by pyarrow, which makes dates of texts that look like them.
-    with path.open(encoding="utf-8") as stream:
-        rows = [json.loads(line) for line in stream if line.strip()]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("expected one JSON object a line")
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return names, {name: [_as_text(row.get(name)) for row in rows] for name in columns if name in names}
-
-
-def _as_text(value: object) -> str:
-    return "" if value is None else str(value)
+def _id_of(value: Any, table: str, number: int, column: str) -> str:  # noqa: ANN401 - any cell
+    """Return an id as text; a float isn't one, as its text isn't the one that the index knows."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole or isinstance(value, UUID) or (isinstance(value, str) and value):
+        return str(value)
+    found = "nothing" if value is None or value == "" else f"{type(value).__name__} {str(value)[:40]!r}"
+    raise CorpusError(
+        f"{table}: row {number}: column {column!r}: expected an id, text or a whole number, got {found}. "
+        "Write it as one"
+    )

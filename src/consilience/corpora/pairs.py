@@ -6,8 +6,6 @@ it: empty or missing texts, one-class data, pairs whose sides are one text, sent
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,13 +14,13 @@ from typing import Any, Literal
 from consilience.core.errors import CorpusError, InputError
 from consilience.core.hashing import RowHasher
 from consilience.corpora.contamination import HeldOutSentences, exact_key
+from consilience.corpora.tables import open_table
 from consilience.corpora.text import Fault, describe_fault, fault_of
 
 OnFault = Literal["refuse", "drop"]
 LEFT, RIGHT = "sentence1", "sentence2"
 SMALLEST = 16  # pairs: a batch and something to hold out
 LABELS = frozenset({"label", "labels", "class", "score", "similarity", "is_duplicate"})  # assumed: usual names
-SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def open_pairs(
     """Read pairs and refuse what can't be trained on.
 
     Args:
-        source: a .parquet, .csv, .tsv or .jsonl file, or the pairs themselves.
+        source: a file with columns, of any format that corpora have, or the pairs themselves.
         left: column of the first texts.
         right: column of the second texts.
         limit: read only so many rows.
@@ -246,82 +244,19 @@ def _fault(text: Any, max_characters: int) -> str | None:  # noqa: ANN401 - what
 
 def _read(path: Path, left: str, right: str) -> Iterator[tuple[Any, Any]]:
     """Yield the two columns' cells."""
-    if not path.is_file():
-        raise CorpusError(f"{path}: no such pair file. Check --pairs")
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        return _read_parquet(path, left, right)
-    if suffix in (".csv", ".tsv"):
-        return _read_csv(path, left, right, "\t" if suffix == ".tsv" else ",")
-    if suffix == ".jsonl":
-        return _read_jsonl(path, left, right)
-    raise CorpusError(f"{path}: expected a pair file of {', '.join(SUFFIXES)}, got {suffix or 'no suffix'}. Convert it")
+    table = open_table(path, wanted=(left, right))
+    table.require((left, right), "Name the two texts' columns with --left and --right")
+    for name in (left, right):
+        table.require_text(name)
 
+    def refuse_labels(number: int, names: Iterable[str]) -> None:
+        labels = [name for name in names if name.casefold() in LABELS and name not in (left, right)]
+        if labels:
+            raise CorpusError(
+                f"{path}: expected pairs that all mean the same, got the column {labels[0]}: labels aren't read, so "
+                "pairs of every class would be trained on as equals. Keep the rows of the class that means the same, "
+                "without the column"
+            )
 
-def _require_columns(path: Path, wanted: Sequence[str], found: Sequence[str]) -> None:
-    missing = [column for column in wanted if column not in found]
-    if missing:
-        raise CorpusError(
-            f"{path}: expected the columns {' and '.join(wanted)}, missing {', '.join(missing)}; it has "
-            f"{', '.join(found) or 'none'}. Name them with --left and --right"
-        )
-    twice = [column for column in wanted if list(found).count(column) > 1]
-    if twice:
-        raise CorpusError(f"{path}: the column {twice[0]} exists {list(found).count(twice[0])} times. Rename one")
-    _refuse_labels(path, wanted, found)
-
-
-def _refuse_labels(path: Path, wanted: Sequence[str], found: Iterable[str]) -> None:
-    labels = [column for column in found if column.casefold() in LABELS and column not in wanted]
-    if labels:
-        raise CorpusError(
-            f"{path}: expected pairs that all mean the same, got the column {labels[0]}: labels aren't read, so pairs "
-            "of every class would be trained on as equals. Keep the rows of the class that means the same, without the "
-            "column"
-        )
-
-
-def _read_parquet(path: Path, left: str, right: str) -> Iterator[tuple[Any, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(path)
-        _require_columns(path, (left, right), file.schema_arrow.names)
-        for batch in file.iter_batches(columns=[left, right]):
-            yield from zip(batch.column(left).to_pylist(), batch.column(right).to_pylist(), strict=True)
-    except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
-        raise CorpusError(f"{path}: isn't a readable parquet file ({error}). Fetch it again") from error
-
-
-def _read_csv(path: Path, left: str, right: str, delimiter: str) -> Iterator[tuple[Any, Any]]:
-    # Tab-separated sentence files are written without quoting: a lone quote there is a character.
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, delimiter=delimiter, quoting=quoting)
-            _require_columns(path, (left, right), list(reader.fieldnames or []))
-            for row in reader:
-                yield row[left], row[right]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise CorpusError(f"{path}: isn't readable UTF-8 text with columns ({error}). Fetch or convert it") from error
-
-
-def _read_jsonl(path: Path, left: str, right: str) -> Iterator[tuple[Any, Any]]:
-    first = True
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise CorpusError(f"{path}: line {number} isn't JSON ({error}). Fix or drop it") from error
-            if not isinstance(row, dict):
-                raise CorpusError(f"{path}: line {number}: expected an object, got {type(row).__name__}. Fix the line")
-            if first:
-                _require_columns(path, (left, right), list(row))
-            else:  # any row may bring a label
-                _refuse_labels(path, (left, right), row)
-            first = False
-            yield row.get(left), row.get(right)
+    refuse_labels(0, table.columns)
+    return ((one, other) for _, (one, other) in table.rows((left, right), refuse_labels))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -17,16 +17,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
 from consilience.core.errors import CorpusError, InputError
-from consilience.corpora.sources import (
-    SUFFIXES,
-    Format,
-    NumberedRow,
-    datasets_files,
-    format_of,
-    open_bytes,
-    read_file,
-    read_hub,
-)
+from consilience.core.text_files import is_decodable
+from consilience.corpora.hub import read_hub
+from consilience.corpora.parts import Part, find_files, open_parts, open_standard_input
+from consilience.corpora.tables import cell_text
 
 OnFault = Literal["refuse", "drop"]
 Fault = Literal["empty", "NUL", "undecodable", "too long"]
@@ -101,12 +95,7 @@ def fault_of(text: str, max_characters: int) -> Fault | None:
         return "NUL"
     if len(text) > max_characters:
         return "too long"
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return "undecodable"
-    return None
+    return None if is_decodable(text) else "undecodable"
 
 
 def describe_fault(fault: Fault, text: str, max_characters: int) -> str:
@@ -117,9 +106,6 @@ def describe_fault(fault: Fault, text: str, max_characters: int) -> str:
         "undecodable": "isn't valid UTF-8",
         "too long": f"has {len(text):,} characters, the most allowed is {max_characters:,}",
     }[fault]
-
-
-Part = tuple[str, Callable[[], Iterator[NumberedRow]]]  # a label, and what starts reading
 
 
 class Corpus:
@@ -253,14 +239,15 @@ def open_corpus(spec: CorpusSpec | str | Path | Sequence[str], **options: Any) -
             raise CorpusError(f"{spec.path}: expected hub:NAME or hub:NAME:SPLIT. Name the data set")
         parts: list[Part] = [(spec.path, partial(read_hub, name, split, spec.column, spec.where))]
         return Corpus(spec, parts)
-    return _checked(spec, _files(Path(spec.path)))
+    return Corpus(spec, open_parts(find_files(Path(spec.path)), spec.column, spec.where))
 
 
 def _open_memory(rows: Sequence[str], options: Mapping[str, Any]) -> Corpus:
-    texts = tuple(rows)
-    for number, text in enumerate(texts, 1):
-        if not isinstance(text, str):
-            raise CorpusError(f"row {number}: expected text, got {type(text).__name__}. Give a sequence of str")
+    if isinstance(rows, Mapping) or hasattr(rows, "columns"):  # iterating over those gives the columns' names
+        raise CorpusError(
+            f"rows in memory: expected texts, got a {type(rows).__name__}. Give one column of it as a list"
+        )
+    texts = tuple(cell_text(text, "rows in memory", number, "text") for number, text in enumerate(rows, 1))
     spec = CorpusSpec(path=MEMORY, **options)
     if spec.column is not None or spec.where:
         raise InputError("open_corpus: rows in memory have no columns. Leave column and where out")
@@ -274,38 +261,5 @@ def _open_standard_input(spec: CorpusSpec) -> Corpus:
     while chunk := sys.stdin.buffer.read(_SPOOL_CHUNK):
         spool.write(chunk)
     spool.flush()
-    path = Path(spool.name)
-    kind: Format = "text"
-    if spec.column is not None or spec.where:
-        with open_bytes(path, "standard input") as stream:
-            head = stream.readline(_SPOOL_CHUNK)
-        kind = "jsonl" if head.lstrip().startswith(b"{") else "tsv" if b"\t" in head else "csv"
-    return _checked(spec, [(path, kind, "standard input")], spool)
-
-
-def _files(path: Path) -> list[tuple[Path, Format, str]]:
-    if not path.exists():
-        raise CorpusError(f"{path}: no such file or folder. Check the path")
-    if not path.is_dir():
-        return [(path, format_of(path) or "text", str(path))]
-    if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-        return [(file, "datasets", str(file)) for file in datasets_files(path)]
-    found: list[tuple[Path, Format, str]] = []
-    for file in sorted(path.rglob("*"), key=lambda p: p.relative_to(path).parts):
-        kind = format_of(file)
-        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        if kind is not None and not hidden and file.is_file():
-            found.append((file, kind, str(file)))
-    if not found:
-        raise CorpusError(f"{path}: no corpus files in this folder; expected {', '.join(SUFFIXES)}. Check the path")
-    return found
-
-
-def _checked(spec: CorpusSpec, files: Sequence[tuple[Path, Format, str]], spool: SupportsClose | None = None) -> Corpus:
-    """Start reading each file once: a wrong column or an unreadable file is an error now, not after hours."""
-    parts: list[Part] = []
-    for path, kind, label in files:
-        start = partial(read_file, path, kind, label, spec.column, spec.where)
-        next(start(), None)
-        parts.append((label, start))
-    return Corpus(spec, parts, spool)
+    file = open_standard_input(Path(spool.name), columns=spec.column is not None or bool(spec.where))
+    return Corpus(spec, open_parts([file], spec.column, spec.where, label="standard input"), spool)

@@ -1,17 +1,20 @@
-"""Semantic textual similarity tasks: pairs of sentences with a gold score, read from tab-separated files."""
+"""Semantic textual similarity tasks: pairs of sentences with a gold score, read from files with columns."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.errors import InputError
+from consilience.core.hashing import file_sha256
+from consilience.core.text_files import is_decodable
+from consilience.corpora.tables import cell_text, format_of, open_table, stem_of
 
 REPORTED_TASKS = ("stsb-test", "sick-r", "sts12", "sts13", "sts14", "sts15", "sts16", "biosses")
 """The eight tasks whose unweighted mean is reported, in the order of the tables (design, section 10)."""
@@ -64,54 +67,41 @@ class StsTask:
 
 
 def read_sts_file(path: Path) -> StsTask:
-    """Read one task from a tab-separated file: header, no quoting, rows end at LF only.
+    """Read one task from a file of any format with columns.
 
     Args:
         path: file with the columns ``sentence1``, ``sentence2`` and ``score``; others are ignored.
 
     Raises:
-        InputError: the file is missing, not UTF-8, lacks a column, or a row is malformed (its number is named).
+        CorpusError: the file is missing, malformed or lacks a column.
+        InputError: a row isn't UTF-8 or its score isn't a number (its number is named).
     """
-    try:
-        content = path.read_bytes()
-        text = content.decode("utf-8")
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file. Check --data (or the variable CONSILIENCE_DATA)") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: UTF-8 expected, byte {error.start} isn't. Fetch the file again") from error
-    lines = text.split("\n")  # never str.splitlines: sentences may hold U+2028, form feeds and the like
-    if lines[-1] == "":
-        lines.pop()
-    header = lines[0].split("\t") if lines else []
-    missing = [column for column in _COLUMNS if column not in header]
-    if missing:
-        raise InputError(
-            f"{path}: row 1: a header with the columns {', '.join(_COLUMNS)} expected, {', '.join(missing)} missing. "
-            "Use tab-separated values with a header, rows that end at LF, no byte-order mark"
-        )
-    first, second, gold = (header.index(column) for column in _COLUMNS)
+    table = open_table(path, wanted=_COLUMNS)
+    table.require(_COLUMNS, f"Give a table with the columns {', '.join(_COLUMNS)}")
     pairs: list[tuple[str, str]] = []
     scores: list[float] = []
-    for number, line in enumerate(lines[1:], 2):
-        cells = line.split("\t")
-        if len(cells) != len(header):
-            raise InputError(f"{path}: row {number}: {len(header)} columns expected, got {len(cells)}. Fix the row")
-        scores.append(_parse_score(path, number, cells[gold]))
-        pairs.append((cells[first], cells[second]))
+    for number, (first, second, gold) in table.rows(_COLUMNS):
+        scores.append(_parse_score(path, number, gold))
+        texts = [
+            cell_text(cell, table.label, number, name) for cell, name in ((first, "sentence1"), (second, "sentence2"))
+        ]
+        if not all(map(is_decodable, texts)):
+            raise InputError(f"{path}: row {number}: UTF-8 expected. Fetch the file again")
+        pairs.append((texts[0], texts[1]))
     return StsTask(
-        name=path.name.removesuffix(".tsv"),
+        name=stem_of(path),
         sentence1=tuple(pair[0] for pair in pairs),
         sentence2=tuple(pair[1] for pair in pairs),
         score=np.asarray(scores, dtype=np.float64),
-        sha256=hashlib.sha256(content).hexdigest(),
+        sha256=file_sha256(path),
         source=f"file:{path.name}",
     )
 
 
-def _parse_score(path: Path, row: int, cell: str) -> float:
+def _parse_score(path: Path, row: int, cell: Any) -> float:  # noqa: ANN401 - any cell
     try:
         score = float(cell)
-    except ValueError:
+    except (TypeError, ValueError):
         score = math.nan
     if not math.isfinite(score):
         raise InputError(f"{path}: row {row}: a finite number expected as score, got {cell!r}. Fix or drop the row")
@@ -126,9 +116,9 @@ def find_sts_folder(folder: Path) -> Path:
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder. Check --data (or the variable CONSILIENCE_DATA)")
-    known = (*REPORTED_TASKS, SELECTION_TASK)
+    known = {*REPORTED_TASKS, SELECTION_TASK}
     for candidate in (folder / "sts", folder):
-        if any((candidate / f"{name}.tsv").is_file() for name in known):
+        if candidate.is_dir() and known & _task_files(candidate).keys():
             return candidate
     raise InputError(
         f"{folder}: sts/*.tsv (or {REPORTED_TASKS[0]}.tsv and its like directly) expected, none found. "
@@ -136,26 +126,42 @@ def find_sts_folder(folder: Path) -> Path:
     )
 
 
+def _task_files(folder: Path) -> dict[str, Path]:
+    """Return a folder's files with columns by their names without suffixes.
+
+    Raises:
+        InputError: two files have one name.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and not path.name.startswith(".") and format_of(path) not in (None, "text"):
+            other = found.setdefault(stem_of(path), path)
+            if other != path and stem_of(path) in (*REPORTED_TASKS, SELECTION_TASK):
+                raise InputError(f"{folder}: {other.name} and {path.name} are one task. Move one of them away")
+    return found
+
+
 def load_sts_folder(folder: str | Path, names: Sequence[str] = REPORTED_TASKS) -> list[StsTask]:
     """Read tasks from a data folder, in the order asked.
 
     Args:
-        folder: holds ``sts/NAME.tsv``, or the files directly.
+        folder: holds ``sts/NAME.tsv`` (or another format with columns), or the files directly.
         names: tasks to read; by default the eight reported ones.
 
     Raises:
         InputError: a file is missing (all missing ones are named) or malformed.
     """
     root = find_sts_folder(Path(folder))
-    missing = [f"{name}.tsv" for name in names if not (root / f"{name}.tsv").is_file()]
+    files = _task_files(root)
+    missing = [f"{name}.tsv" for name in names if name not in files]
     if missing:
         raise InputError(
             f"{root}: {', '.join(missing)} missing. Add the files, name fewer tasks in --tasks or choose another --data"
         )
-    return [read_sts_file(root / f"{name}.tsv") for name in names]
+    return [read_sts_file(files[name]) for name in names]
 
 
 def load_selection_task(folder: str | Path) -> StsTask | None:
     """Read STS-B dev, the only task that model selection may look at, or return None when the folder lacks it."""
-    path = find_sts_folder(Path(folder)) / f"{SELECTION_TASK}.tsv"
-    return read_sts_file(path) if path.is_file() else None
+    path = _task_files(find_sts_folder(Path(folder))).get(SELECTION_TASK)
+    return None if path is None else read_sts_file(path)

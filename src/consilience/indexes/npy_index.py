@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.artefacts import partial_path, read_plan
-from consilience.core.errors import InputError
+from consilience.core.errors import CorpusError, InputError
 from consilience.core.files import place
 from consilience.core.placing import require_place
+from consilience.core.text_files import is_decodable, iter_lines
 from consilience.indexes.index import (
     Block,
     Metric,
@@ -138,16 +139,15 @@ class NpyIndex:
 
     def _id_lines(self) -> Iterator[str]:
         path = self._ids or ids_path(self._path)
+        if not path.exists():
+            raise InputError(f"{path}: no such file of ids. Check the path")
         try:
-            with path.open(encoding="utf-8-sig", newline="\n") as stream:
-                for line in stream:
-                    yield line.rstrip("\r\n")
-        except FileNotFoundError as error:
-            raise InputError(f"{path}: no such file of ids. Check the path") from error
-        except OSError as error:
-            raise InputError(f"{path}: can't be read as a list of ids ({error.strerror}). Check the path") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: isn't UTF-8 text ({error}). Write the ids as UTF-8, one a line") from error
+            for number, line in iter_lines(path, str(path)):
+                if not is_decodable(line):
+                    raise InputError(f"{path}: line {number} isn't UTF-8 text. Write the ids as UTF-8, one a line")
+                yield line
+        except CorpusError as error:
+            raise InputError(f"{path}: can't be read as a list of ids ({error})") from error
 
 
 def write_npy(source: VectorIndex, out: Path, transform: Transform, dimensions: int, block_rows: int) -> None:

@@ -54,7 +54,7 @@ def adapt_fit(
 
     Args:
         student: a student's folder, an exported or sentence-transformers folder, packaged:NAME, or a loaded model.
-        pairs: a .parquet, .csv, .tsv or .jsonl file with two text columns, or the pairs.
+        pairs: a file with two columns of text, or the pairs.
         name: of the anchor.
         out: the library's folder.
         steps: optimiser steps.

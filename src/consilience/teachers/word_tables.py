@@ -77,7 +77,8 @@ def _read_words(path: Path, teacher: str) -> list[str]:
             table = pq.read_table(path)
         except pa.ArrowInvalid as error:
             raise TeacherError(f"teacher {teacher}: {path.name} isn't a parquet file. Fetch it again") from error
-        texts = [name for name in table.column_names if pa.types.is_string(table.schema.field(name).type)]
+        kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+        texts = [field.name for field in table.schema if any(is_kind(field.type) for is_kind in kinds)]
         if len(texts) != 1:
             raise TeacherError(
                 f"teacher {teacher}: {path.name} needs exactly one string column, has {table.column_names}"

@@ -128,12 +128,12 @@ def test_what_cannot_be_read_is_one_clear_error(tmp_path):
     cases = {
         "broken.parquet": (b"PAR1 nonsense", "can't be read as parquet"),
         "bad.jsonl": (b'{"text": "a"}\n{"text": \n', "line 2: isn't JSON"),
-        "digits.jsonl": (b'{"text": "a", "n": ' + b"9" * 5000 + b"}\n", "line 1: isn't JSON"),
-        "array.json": (b'["a"]\n', "expected a JSON object, got list"),
+        "digits.jsonl": (b'{"text": "a", "n": ' + b"9" * 5000 + b"}\n", "row 1: isn't JSON"),
+        "array.json": (b'["a"]\n', "row 1: expected a JSON object, got str"),
         "number.jsonl": (b'{"text": 3}\n', "expected text, got int"),
         "image.txt": (b"\x89PNG\r\n\x1a\n" + bytes(100), "PNG image"),
         "binary.txt": (bytes(range(256)) * 10, "binary file"),
-        "cut.txt.gz": (gzip.compress(b"row\n" * 10_000)[:-20], "damaged gzip"),
+        "cut.txt.gz": (gzip.compress(b"row\n" * 10_000)[:-20], "damaged .gz data"),
         "ragged.csv": (b"text,n\na,1\nb\n", "row 2: expected 2 cells, got 1"),
         "open.csv": (b'text,n\n"a,1\n', "malformed csv"),
         "utf16.txt": ("text".encode("utf-16"), "UTF-16"),
@@ -172,7 +172,7 @@ def test_spec_options_are_checked():
     for options in ({"limit": 0}, {"max_characters": 0}, {"on_fault": "ignore"}):
         with pytest.raises(InputError):
             CorpusSpec(path="x", **options)
-    with pytest.raises(CorpusError, match="row 2: expected text"):
+    with pytest.raises(CorpusError, match="row 2: column 'text': expected text"):
         open_corpus(["a", 3])
 
 

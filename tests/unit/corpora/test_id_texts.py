@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consilience.core.errors import CorpusError, InputError
+from consilience.core.errors import CorpusError
 from consilience.corpora.id_texts import read_id_texts
 
 IDS = ("007", "1e5", "true", "2020-01-01")
@@ -61,13 +61,14 @@ def test_faulty_rows_are_named(tmp_path, ids, texts, message):
 
 def test_missing_columns_files_and_kinds(tmp_path):
     path = write(tmp_path / "sample.csv")
-    with pytest.raises(CorpusError, match="no column 'caption', found id, text"):
+    with pytest.raises(CorpusError, match="no column 'caption'; its columns: id, text"):
         read_id_texts(path, column="caption")
     (tmp_path / "broken.jsonl").write_text('{"id": 1, "text": "a"}\n[]\n')
-    with pytest.raises(CorpusError, match=r"can't be read as json .*one JSON object a line"):
+    with pytest.raises(CorpusError, match="line 2: expected a JSON object, got list"):
         read_id_texts(tmp_path / "broken.jsonl")
     with pytest.raises(CorpusError, match="no such file"):
         read_id_texts(tmp_path / "absent.csv")
-    with pytest.raises(InputError, match="expected a file with ids and texts"):
+    (tmp_path / "sample.txt").write_text("a\n")
+    with pytest.raises(CorpusError, match=r"expected a file with columns \(\.csv.*got \.txt"):
         read_id_texts(tmp_path / "sample.txt")
     assert read_id_texts(path, id_column="none", need_ids=False).ids is None

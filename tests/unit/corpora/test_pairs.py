@@ -70,11 +70,11 @@ def test_what_cannot_be_trained_on_is_refused(pairs, words):
 
 def test_files_that_are_no_pairs(tmp_path):
     for name, text, words in (
-        ("none.csv", None, "no such pair file"),
-        ("a.docx", "x", "expected a pair file"),
-        ("a.csv", "text,other\n1,2\n", "missing sentence1, sentence2; it has text, other"),
-        ("a.parquet", "nothing", "isn't a readable parquet"),
-        ("a.jsonl", "[1]\n", "expected an object"),
+        ("none.csv", None, "no such file"),
+        ("a.docx", "x", "expected a file with columns"),
+        ("a.csv", "text,other\n1,2\n", "no column 'sentence1' and no column 'sentence2'; its columns: text, other"),
+        ("a.parquet", "nothing", "can't be read as parquet"),
+        ("a.jsonl", "[1]\n", "expected a JSON object"),
         ("b.jsonl", "{\n", "isn't JSON"),
     ):
         if text is not None:
@@ -114,7 +114,9 @@ def test_a_test_sentence_in_the_pairs_is_refused(tmp_path):
     with pytest.raises(CorpusError, match="found none"):
         read_held_out([tmp_path / "nothing"])
     (tmp_path / "sts" / "bad.tsv").write_text("a\tb\n")
-    with pytest.raises(CorpusError, match="expected a header"):
+    with pytest.raises(
+        CorpusError, match="expected a column sentence1, sentence2, sentence or text; its columns: a, b"
+    ):
         read_held_out([tmp_path])
 
 
@@ -137,10 +139,10 @@ def test_a_label_in_any_row_of_jsonl_is_refused_and_blank_lines_hide_nothing(tmp
     with pytest.raises(CorpusError, match="got the column Score"):
         open_pairs(path)
     path.write_text("\n" + "\n".join(line.replace("sentence1", "a") for line in lines) + "\n")
-    with pytest.raises(CorpusError, match="missing sentence1; it has a, sentence2"):
+    with pytest.raises(CorpusError, match="no column 'sentence1'; its columns: a, sentence2"):
         open_pairs(path)
     path.write_text("[" * 100_000 + "\n")
-    with pytest.raises(CorpusError, match="line 1 isn't JSON"):
+    with pytest.raises(CorpusError, match="row 1: isn't JSON"):
         open_pairs(path)
 
 
@@ -148,7 +150,7 @@ def test_a_column_that_exists_twice_is_refused(tmp_path):
     texts = [pa.array(side) for side in zip(*GOOD, strict=True)]
     table = pa.Table.from_arrays([*texts, texts[1]], names=["sentence1", "sentence2", "sentence2"])
     pq.write_table(table, tmp_path / "p.parquet")
-    with pytest.raises(CorpusError, match="sentence2 exists 2 times"):
+    with pytest.raises(CorpusError, match="2 columns are called 'sentence2'"):
         open_pairs(tmp_path / "p.parquet")
 
 

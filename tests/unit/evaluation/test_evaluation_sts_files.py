@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from consilience.core.errors import InputError
+from consilience.core.errors import ConsilienceError, CorpusError, InputError
 from consilience.evaluation.sts import (
     REPORTED_TASKS,
     StsTask,
@@ -48,29 +48,28 @@ def test_columns_are_found_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "named"),
     [
-        ("only one cell", "row 3: 4 columns expected, got 1"),
-        ("a\tb\tmany\tx", "row 3: a finite number expected as score, got 'many'"),
-        ("a\tb\tnan\tx", "row 3: a finite number"),
-        ("", "row 3: 4 columns expected"),
+        ("only one cell", "row 2: expected 4 cells, got 1"),
+        ("a\tb\tmany\tx", "row 2: a finite number expected as score, got 'many'"),
+        ("a\tb\tnan\tx", "row 2: a finite number"),
     ],
 )
 def test_a_malformed_row_is_named(tmp_path, bad, named):
     path = write(tmp_path / "t.tsv", [rows(1)[0], bad, *rows(3)])
-    with pytest.raises(InputError, match=named):
+    with pytest.raises(ConsilienceError, match=named):
         read_sts_file(path)
 
 
 def test_faulty_files(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(CorpusError, match="no such file"):
         read_sts_file(tmp_path / "absent.tsv")
     (tmp_path / "latin.tsv").write_bytes(HEADER.encode() + b"caf\xe9\tb\t1\tx\n")
     with pytest.raises(InputError, match="UTF-8 expected"):
         read_sts_file(tmp_path / "latin.tsv")
     write(tmp_path / "cols.tsv", ["a\tb"], header="sentence1\tsentence2\n")
-    with pytest.raises(InputError, match="score missing"):
+    with pytest.raises(CorpusError, match="no column 'score'; its columns: sentence1, sentence2"):
         read_sts_file(tmp_path / "cols.tsv")
     (tmp_path / "empty.tsv").write_bytes(b"")
-    with pytest.raises(InputError, match="header"):
+    with pytest.raises(CorpusError, match="no column 'sentence1'"):
         read_sts_file(tmp_path / "empty.tsv")
     write(tmp_path / "short.tsv", rows(2))
     with pytest.raises(InputError, match="at least 3 pairs"):
