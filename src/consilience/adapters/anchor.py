@@ -211,8 +211,7 @@ class Anchor(nn.Module):
         self.width = width
         self.config = config or AnchorConfig()
         self.trunk: TrunkIdentity | None = None  # what it was trained on; set when it is first attached
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with torch_seed(seed):
             self.blocks = nn.ModuleList(AnchorBlock(width, self.config) for _ in range(blocks))
             if random_output:
                 for index in range(blocks):

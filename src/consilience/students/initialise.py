@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from consilience.core.artefacts import MANIFEST, verify_artefact
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
+from consilience.core.seeds import torch_seed
 from consilience.students.backbones import (
     POSITIONS,
     TOKENS,
@@ -114,8 +115,7 @@ def warm_start_from_folder(
         architecture=model_type,
     )
     width = dimensions or int((manifest or {}).get("dimensions", hidden))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch_seed(seed):
         student = TextStudent(make_backbone(settings, where=where), width, kind)
     _load(student.backbone, tensors, where)
     if manifest is not None and kind != "none" and _has_this_head(manifest, kind, width):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import TeacherError
 from consilience.core.files import read_json
 from consilience.core.hashing import file_sha256
@@ -87,6 +88,7 @@ class StaticTeacher:
             "normalise": self.normalise,
         }
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
         result = np.empty((len(texts), self.dimensions), dtype=np.float32)
