@@ -10,6 +10,7 @@ from torch import nn
 
 from consilience.adapters.atoms import read_atoms
 from consilience.core.errors import InputError
+from consilience.core.seeds import torch_seed
 
 if TYPE_CHECKING:
     from consilience.adapters.trunk import TrunkIdentity

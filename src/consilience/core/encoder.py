@@ -66,10 +66,9 @@ def takes_texts(encode: _Encode) -> _Encode:
 
     @functools.wraps(encode)
     def checked(self: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:
-        one = isinstance(texts, str)
-        rows = text_list([texts] if one else texts, where=self.name)
+        rows = text_list((texts,) if isinstance(texts, str) else texts, where=self.name)
         vectors = encode(self, rows) if rows else np.empty((0, self.dimensions), dtype=np.float32)
-        return vectors[0] if one else vectors
+        return vectors[0] if isinstance(texts, str) else vectors
 
     return cast("_Encode", checked)
 
@@ -91,7 +90,9 @@ def text_list(texts: Iterable[str], *, where: str) -> list[str]:
     # A data frame's items are its columns' names, a mapping's its keys; a set has no order.
     flat = getattr(texts, "ndim", 1) == 1 and not isinstance(texts, str | bytes | bytearray | Mapping | Set)
     if not flat or not isinstance(texts, Iterable):
-        raise InputError(f"{where}: expected a text or a list of texts, got {_shown(texts)}. Give a str or a list of str")
+        raise InputError(
+            f"{where}: expected a text or a list of texts, got {_shown(texts)}. Give a str or a list of str"
+        )
     rows = list(texts)
     for row, text in enumerate(rows):
         if type(text) is not str:
@@ -99,7 +100,9 @@ def text_list(texts: Iterable[str], *, where: str) -> list[str]:
                 raise InputError(f"{where}: text {row} isn't a str but {_shown(text)}. Leave it out or make it text")
             rows[row] = text = str(text)
         if not text.isascii() and _halves(text):
-            raise InputError(f"{where}: text {row} holds half a character (a lone surrogate). Decode it again or drop it")
+            raise InputError(
+                f"{where}: text {row} holds half a character (a lone surrogate). Decode it again or drop it"
+            )
     return rows
 
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import numpy as np
 
-
 _drawing = threading.RLock()
 
 

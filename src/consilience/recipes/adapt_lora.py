@@ -274,10 +274,10 @@ class _LoraOn:
         self._trained = [p for p in self._model.module.parameters() if p.requires_grad]
         for parameter in self._trained:
             parameter.requires_grad_(False)
-        with torch_seed(self._seed):
-            with warnings.catch_warnings():  # PEFT asks transformers for a property by its old name
-                warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
-                self._wrapped = peft.get_peft_model(self._model.backbone, peft.LoraConfig(**kept))
+        with torch_seed(self._seed), warnings.catch_warnings():
+            # PEFT asks transformers for a property by its old name.
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+            self._wrapped = peft.get_peft_model(self._model.backbone, peft.LoraConfig(**kept))
         self._model.module.eval()
         return {name: p for name, p in self._model.backbone.named_parameters() if "lora_" in name}
 

@@ -44,7 +44,7 @@ class _Kept(NamedTuple):
     """What is known of one table. Entries are only ever added; a fresh table or a full store begins another."""
 
     source: tuple[int, int]
-    index: dict[str, int]
+    places: dict[str, int]
     sums: torch.Tensor
     counts: NDArray[np.int64]
 
@@ -86,7 +86,7 @@ class ChunkSums:
         known = self._learn(set(chain.from_iterable(words)), table, source)
         lengths = np.fromiter((len(row) for row in words), dtype=np.int64, count=len(words))
         found = np.fromiter(
-            map(known.index.__getitem__, chain.from_iterable(words)), dtype=np.int64, count=int(lengths.sum())
+            map(known.places.__getitem__, chain.from_iterable(words)), dtype=np.int64, count=int(lengths.sum())
         )
         offsets = np.cumsum(lengths) - lengths
         sums = nn.functional.embedding_bag(torch.from_numpy(found), known.sums, torch.from_numpy(offsets), mode="sum")
@@ -96,18 +96,18 @@ class ChunkSums:
         """Return a state that has all these chunks."""
         with self._learning:
             known = self._known
-            if known is None or source != known.source or len(known.index) > self._kept:
+            if known is None or source != known.source or len(known.places) > self._kept:
                 known = _Kept(source, {}, torch.empty((0, table.shape[1])), np.empty(0, dtype=np.int64))
-            new = sorted(chunks - known.index.keys())
+            new = sorted(chunks - known.places.keys())
             if new:
                 sums, counts = self._sum_chunks(new, table)
-                places = range(len(known.counts), len(known.counts) + len(new))
+                numbers = range(len(known.counts), len(known.counts) + len(new))
                 known = known._replace(
                     sums=torch.cat([known.sums, sums]), counts=np.concatenate([known.counts, counts])
                 )
                 self._known = known
                 # Last: whatever interrupts this leaves no entry without its sum.
-                known.index.update(zip(new, places, strict=True))
+                known.places.update(zip(new, numbers, strict=True))
         return known
 
     def _sum_chunks(self, new: list[str], table: torch.Tensor) -> tuple[torch.Tensor, NDArray[np.int64]]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from consilience.core.artefacts import MANIFEST, verify_artefact
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
+from consilience.core.safetensors_files import weight_files
 from consilience.core.seeds import torch_seed
 from consilience.students.backbones import (
     POSITIONS,
@@ -58,7 +59,7 @@ def warm_start_from_folder(
 
     Args:
         folder: a student's folder, a sentence-transformers folder with mean pooling, or a ``transformers`` folder;
-            weights in ``model.safetensors``, of a BERT, MPNet, RoBERTa or DistilBERT.
+            weights in ``model.safetensors`` or its shards, of a BERT, MPNet, RoBERTa or DistilBERT.
         layers: numbers of the layers to keep, from 0, ascending; all when not given.
         dimensions: width of the embedding; a student's own, and a model's token states' width, when not given.
         head: kind of the head; a student's own, and "mlp" for other models, when not given.
@@ -178,12 +179,18 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; weights in safetensors expected. Convert the model first")
-    try:
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"{path}: isn't a safetensors file ({error}). Fetch it again") from error
+    files = weight_files(path)
+    if not files:
+        raise InputError(
+            f"{path}: no such file; weights in safetensors expected. Convert them once: "
+            f"transformers.AutoModel.from_pretrained({str(path.parent)!r}).save_pretrained({str(path.parent)!r})"
+        )
+    tensors: dict[str, torch.Tensor] = {}
+    for file in files:
+        try:
+            tensors |= load_file(file)
+        except SafetensorError as error:
+            raise InputError(f"{file}: isn't a safetensors file ({error}). Fetch it again") from error
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
