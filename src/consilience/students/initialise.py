@@ -203,7 +203,8 @@ def _size(settings: Mapping[str, Any], *keys: str, where: str) -> int:
 
 def _check_layers(layers: Sequence[int] | None, depth: int, where: str) -> tuple[int, ...]:
     kept = tuple(range(depth)) if layers is None else tuple(layers)
-    if not kept or list(kept) != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= depth:
+    whole = all(type(layer) is int for layer in kept)
+    if not kept or not whole or list(kept) != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= depth:
         raise InputError(
             f"{where}: expected ascending numbers of its {depth} layers, 0 to {depth - 1}, got "
             f"{', '.join(map(str, kept)) or 'none'}. Change --layers"
