@@ -58,7 +58,7 @@ def exported(stored, tmp_path_factory):
     from consilience.exporters.folder import export_student
 
     out = tmp_path_factory.mktemp("exports") / "export"
-    export_student(load_student(stored), out, command="x")
+    export_student(load_student(stored), out, formats=("sentence-transformers",), command="x")
     return out
 
 
@@ -135,7 +135,6 @@ MAKERS = {
     "mapped": lambda get: mapped(get("tokenizer")),
     "mapped, a user's": lambda get: mapped_over_a_users_encoder(get("tokenizer")),
     "export": lambda get: open_encoder(get("exported")),
-    "export, its graph": lambda get: open_encoder(get("exported") / "onnx" / "model.onnx"),
 }
 
 
