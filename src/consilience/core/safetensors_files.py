@@ -52,14 +52,11 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         InputError: it isn't one, or a tensor's type has no reading here.
     """
     from safetensors import SafetensorError, deserialize
-    from safetensors.numpy import load_file
 
     try:
-        return dict(load_file(path))
+        tensors = deserialize(path.read_bytes())
     except SafetensorError as error:
         raise InputError(f"{path}: isn't a readable safetensors file ({error}). Fetch it again") from error
-    except (TypeError, KeyError):  # a type that NumPy lacks
-        tensors = deserialize(path.read_bytes())
     return {
         name: _as_array(tensor["dtype"], tensor["data"], where=f"{path}: tensor {name}").reshape(tensor["shape"])
         for name, tensor in tensors
@@ -67,7 +64,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _as_array(kind: str, data: bytearray, *, where: str) -> NDArray[Any]:
-    plain = {"I": "i", "U": "u", "F": "f"}
+    plain = {"I": "<i", "U": "<u", "F": "<f"}
     if kind == "BF16":
         return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
     if kind == "F8_E5M2":  # the upper half of an fp16
@@ -80,5 +77,5 @@ def _as_array(kind: str, data: bytearray, *, where: str) -> NDArray[Any]:
     if kind == "BOOL":
         return np.frombuffer(data, np.bool_)
     if kind[0] in plain and kind[1:] in ("8", "16", "32", "64"):
-        return np.frombuffer(data, np.dtype(f"<{plain[kind[0]]}{int(kind[1:]) // 8}"))
+        return np.frombuffer(data, np.dtype(f"{plain[kind[0]]}{int(kind[1:]) // 8}"))
     raise InputError(f"{where} is of type {kind}, which isn't read. Store it as F32, F16 or BF16")

@@ -30,7 +30,7 @@ def test_what_is_no_safetensors_or_of_an_unknown_type_is_refused(tmp_path):
     with pytest.raises(InputError, match="isn't a readable safetensors file"):
         read_arrays(path)
     save_file({"scales": EVERY_BYTE.view(torch.float8_e8m0fnu)}, path)
-    with pytest.raises(InputError, match="tensor scales is of type F8_E8M0, which isn't read. Store it as F32"):
+    with pytest.raises(InputError, match=r"tensor scales is of type F8_E8M0, which isn't read. Store it as F32"):
         read_arrays(path)
 
 

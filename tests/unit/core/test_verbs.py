@@ -1,14 +1,20 @@
 """One value for a list, and what is refused; on the public functions themselves."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import consilience
-from consilience.core.errors import ConsilienceError, InputError
+from consilience.core.errors import InputError
+from consilience.core.verbs import lenient_lists
 
 
 @pytest.mark.parametrize(
-    ("verb", "given", "message"),
+    ("name", "given", "message"),
     [
         ("distill", {"layers": "0,2,5"}, "layers: expected whole numbers, as [64, 128], got '0,2,5'"),
         ("distill", {"layers": ["0", "2"]}, "layers: expected whole numbers"),
@@ -25,7 +31,7 @@ from consilience.core.errors import ConsilienceError, InputError
         ("adapt_align", {"pairs": "pairs.tsv"}, "pairs: expected names and values"),
     ],
 )
-def test_what_an_option_excludes_is_refused_in_one_line(verb, given, message):
+def test_what_an_option_excludes_is_refused_in_one_line(name, given, message):
     required = {
         "distill": {"corpus": "c", "target": "t", "out": "o"},
         "embed": {"corpus": "c", "teacher": "t", "out": "o"},
@@ -34,25 +40,26 @@ def test_what_an_option_excludes_is_refused_in_one_line(verb, given, message):
         "evaluate": {"models": "m"},
         "adapt_sweep": {"library": "l", "student": "s", "pairs": {}, "out": "o"},
         "adapt_align": {"anchors": "a", "student": "s", "out": "o"},
-    }[verb]
+    }[name]
     with pytest.raises(InputError) as caught:
-        getattr(consilience, verb)(**{**required, **given})
+        getattr(consilience, name)(**{**required, **given})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_one_value_stands_for_a_list_of_one(tmp_path):
-    text = ["a cat", "two dogs", "a bird sang"] * 40
-    rng = np.random.default_rng(0)
-    np.save(tmp_path / "x.npy", rng.normal(size=(120, 4)).astype(np.float32))
-    bank = consilience.embed(text, teacher=f"npy:{tmp_path / 'x.npy'}", out=tmp_path / "bank", dtype="fp32")
-    frames = [
-        consilience.align(banks, method="gpa", fit_rows=60, held_out_rows=40, force=True, out=tmp_path / name)
-        for name, banks in (("one", bank), ("two", str(bank.path)), ("three", [bank.path]))
-    ]
-    assert len({frame.id for frame in frames}) == 1
-    with pytest.raises(ConsilienceError, match=r"no such file|nothing is there|banks/x"):
-        consilience.consensus("banks/x", frames=frames[0], out=tmp_path / "c")
+@lenient_lists
+def verb(
+    names: Sequence[str] = (), numbers: Sequence[int] | None = None, *, any_: Sequence[str | Path] = (), text: str = ""
+) -> tuple[object, ...]:
+    return names, numbers, any_, text
+
+
+def test_one_value_stands_for_a_list_of_one():
+    assert verb("sts", 64, any_=Path("x"), text="abc") == (["sts"], [64], [Path("x")], "abc")
+    assert verb(("a", "b"), np.array([8, 16]), any_=iter(["x"])) == (["a", "b"], [8, 16], ["x"], "")
+    assert verb() == ((), None, (), "")
+    with pytest.raises(InputError, match="no such file or folder"):  # of the folder, not of its first letter
+        consilience.consensus("banks/x", frames="f", out="c")
     with pytest.raises(InputError, match="'nonsense': unknown"):
         consilience.evaluate("packaged:glove", tasks="nonsense")
 

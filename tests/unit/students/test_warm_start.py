@@ -215,7 +215,7 @@ def test_shards_outside_their_folder_or_missing_are_refused(tensorflows):
             warm_start(folder)
     index.write_text(json.dumps(good))
     (folder / "model-2-of-3.safetensors").unlink()
-    with pytest.raises(InputError, match="its shard model-2-of-3.safetensors is missing"):
+    with pytest.raises(InputError, match=r"its shard model-2-of-3.safetensors is missing"):
         warm_start(folder)
     index.write_text("[]")
     with pytest.raises(InputError, match="expected weight_map"):

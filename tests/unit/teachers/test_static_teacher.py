@@ -65,7 +65,7 @@ def test_the_unknown_token_is_left_out_of_model2vec_folders_alone(kind, unknown,
     plain = load_teacher(write(tmp_path / "plain", tokenizer, {"embedding.weight": table}))
     np.testing.assert_allclose(plain.encode(text), mean_without(table, tokenizer, text, None), atol=1e-6)
     if kind != "Unigram":  # whose blanks are tokens
-        with pytest.raises(TeacherError, match="text 1 .* all zero"):
+        with pytest.raises(TeacherError, match=r"text 1 .* all zero"):
             theirs.encode(["a cat", "☂☂"])
 
 
@@ -93,7 +93,7 @@ def test_a_text_is_cut_where_model2vec_cuts_it(config, cut, tmp_path):
         load_teacher(spec).encode(text), mean_without(table, tokenizer, text[: 2 * median], 1, 2), atol=1e-6
     )
     bad = write(tmp_path / "bad", tokenizer, {"embeddings": table}, {"max_length": "512"})
-    with pytest.raises(TeacherError, match="expected a whole number or null as max_length.*Pass max_length=TOKENS"):
+    with pytest.raises(TeacherError, match=r"expected a whole number or null as max_length.*Pass max_length=TOKENS"):
         load_teacher(bad)
     assert load_teacher(bad + "?max_length=5").max_length == 5  # what the message says mends it
 
@@ -137,5 +137,5 @@ def test_a_table_with_scales_is_refused_and_shards_are_read(tmp_path):
     (split / "model.safetensors.index.json").write_text(json.dumps(index))
     assert np.array_equal(load_teacher(f"static:{split}").encode("a cat"), whole.encode("a cat"))
     (split / "model-1.safetensors").unlink()
-    with pytest.raises(TeacherError, match="its shard model-1.safetensors is missing"):
+    with pytest.raises(TeacherError, match=r"its shard model-1.safetensors is missing"):
         load_teacher(f"static:{split}")
