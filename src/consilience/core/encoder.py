@@ -87,13 +87,7 @@ def text_list(texts: Iterable[str], *, where: str) -> list[str]:
         >>> text_list(np.array(["a cat", "a dog"]), where="model")
         ['a cat', 'a dog']
     """
-    # A data frame's items are its columns' names, a mapping's its keys; a set has no order.
-    flat = getattr(texts, "ndim", 1) == 1 and not isinstance(texts, str | bytes | bytearray | Mapping | Set)
-    if not flat or not isinstance(texts, Iterable):
-        raise InputError(
-            f"{where}: expected a text or a list of texts, got {_shown(texts)}. Give a str or a list of str"
-        )
-    rows = list(texts)
+    rows = in_order(texts, where=where)
     for row, text in enumerate(rows):
         if type(text) is not str:
             if not isinstance(text, str):
@@ -104,6 +98,23 @@ def text_list(texts: Iterable[str], *, where: str) -> list[str]:
                 f"{where}: text {row} holds half a character (a lone surrogate). Decode it again or drop it"
             )
     return rows
+
+
+def in_order(texts: Iterable[Any], *, where: str) -> list[Any]:
+    """Return what several texts are given in as a list, whatever its items are.
+
+    Args:
+        texts: a list, a tuple, an array, a column, an iterator.
+        where: who asks, for the message.
+
+    Raises:
+        InputError: one text, bytes, a table, or something without an order.
+    """
+    # A data frame's items are its columns' names, a mapping's its keys; a set has no order.
+    flat = getattr(texts, "ndim", 1) == 1 and not isinstance(texts, str | bytes | bytearray | Mapping | Set)
+    if not flat or not isinstance(texts, Iterable):
+        raise InputError(f"{where}: expected a text or a list of texts, got {_shown(texts)}. Give a list of str")
+    return list(texts)
 
 
 def _halves(text: str) -> bool:

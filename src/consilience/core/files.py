@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +51,7 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     Raises:
         StorageError: the disk is full, read-only or not permitted.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     encoding = None if "b" in mode else "utf-8"
     newline = None if "b" in mode else "\n"
     try:

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
+from consilience.core.encoder import in_order
 from consilience.core.errors import CorpusError, InputError
 from consilience.corpora.sources import (
     SUFFIXES,
@@ -257,7 +258,7 @@ def open_corpus(spec: CorpusSpec | str | Path | Sequence[str], **options: Any) -
 
 
 def _open_memory(rows: Sequence[str], options: Mapping[str, Any]) -> Corpus:
-    texts = tuple(rows)
+    texts = tuple(in_order(rows, where="corpus"))
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise CorpusError(f"row {number}: expected text, got {type(text).__name__}. Give a sequence of str")

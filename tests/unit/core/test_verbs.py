@@ -22,6 +22,9 @@ from consilience.core.verbs import lenient_lists
         ("distill", {"matryoshka": {64, 128}}, "matryoshka: expected whole numbers"),
         ("distill", {"where": "lang=en"}, "where: expected names and values, as {'name': value}, got 'lang=en'"),
         ("embed", {"where": ["lang=en"]}, "where: expected names and values"),
+        ("embed", {"corpus": {"a cat", "a dog"}}, "corpus: expected a text or a list of texts, got set"),
+        ("embed", {"corpus": {"text": ["a cat"]}}, "corpus: expected a text or a list of texts, got dict"),
+        ("embed", {"corpus": np.array([["a cat"]])}, "corpus: expected a text or a list of texts, got ndarray"),
         ("consensus", {"weights": "a=2"}, "weights: expected names and values"),
         ("consensus", {"banks": [None]}, "banks: expected one or several, in an order, got [None]"),
         ("consensus", {"leave_out": [3]}, "leave_out: expected names, got [3]"),
@@ -34,7 +37,7 @@ from consilience.core.verbs import lenient_lists
 def test_what_an_option_excludes_is_refused_in_one_line(name, given, message):
     required = {
         "distill": {"corpus": "c", "target": "t", "out": "o"},
-        "embed": {"corpus": "c", "teacher": "t", "out": "o"},
+        "embed": {"corpus": "c", "teacher": "packaged:glove", "out": "o"},
         "consensus": {"banks": ["b"], "frames": "f", "out": "o"},
         "align": {"out": "o"},
         "evaluate": {"models": "m"},
