@@ -88,15 +88,18 @@ def text_list(texts: Iterable[str], *, where: str) -> list[str]:
         ['a cat', 'a dog']
     """
     rows = in_order(texts, where=where)
-    for row, text in enumerate(rows):
-        if type(text) is not str:
+    # Both questions are asked of all texts at once: one by one they cost a tenth of a static student's time.
+    if not {str}.issuperset(map(type, rows)):
+        for row, text in enumerate(rows):
             if not isinstance(text, str):
                 raise InputError(f"{where}: text {row} isn't a str but {_shown(text)}. Leave it out or make it text")
-            rows[row] = text = str(text)
-        if not text.isascii() and _halves(text):
-            raise InputError(
-                f"{where}: text {row} holds half a character (a lone surrogate). Decode it again or drop it"
-            )
+            rows[row] = str(text)
+    if not all(map(str.isascii, rows)):
+        for row, text in enumerate(rows):
+            if _halves(text):
+                raise InputError(
+                    f"{where}: text {row} holds half a character (a lone surrogate). Decode it again or drop it"
+                )
     return rows
 
 
