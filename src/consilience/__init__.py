@@ -73,7 +73,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the verbs' own types are declared above
     """Import a verb when it is first used (PEP 562)."""
     if name in __all__:  # __version__ is there already
-        return getattr(importlib.import_module(f"consilience.recipes.{_MODULES.get(name, name)}"), name)
+        from consilience.core.verbs import lenient_lists
+
+        verb = getattr(importlib.import_module(f"consilience.recipes.{_MODULES.get(name, name)}"), name)
+        globals()[name] = lenient_lists(verb)
+        return globals()[name]
     raise AttributeError(f"module 'consilience' has no attribute {name!r}")
 
 

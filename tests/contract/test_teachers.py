@@ -260,6 +260,20 @@ def test_rows_do_not_depend_on_their_batch(made):
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
+@pytest.mark.parametrize("made", WITH_OPTIONS, indirect=True)
+def test_threads_get_the_bits_of_one_thread(made, thread_safe):
+    spec, teacher = made
+    other = teacher if spec.startswith("packaged:") else load_teacher(spec)
+    thread_safe(teacher, other, WORDS)
+    if hasattr(other, "close"):
+        other.close()
+
+
+@pytest.mark.parametrize("made", WITH_OPTIONS, indirect=True)
+def test_one_text_a_list_and_anything_else(made, one_rule_for_texts):
+    one_rule_for_texts(made[1], "a cat sat on the mat.", "bird")
+
+
 def test_same_texts_same_bytes(made):
     _, teacher = made
     assert teacher.encode(TEXTS).tobytes() == teacher.encode(TEXTS).tobytes()

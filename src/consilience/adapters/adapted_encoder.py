@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from consilience.adapters.attach import handle_of
 from consilience.adapters.handle import Handle
 from consilience.adapters.masks import ALL, Mask
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import InputError
 
 
@@ -62,11 +63,13 @@ class AdaptedEncoder:
         base = own() if callable(own) else {"backend": "trunk", "trunk": self._handle.trunk.to_json()}
         return {**base, "adapters": self._handle.describe(self.mask)}
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts under the mask; see :class:`consilience.core.encoder.Encoder`."""
         with self._handle.under(self.mask):
             if hasattr(self._model, "identity"):
-                vectors = self._model.encode(list(texts))
+                vectors = self._model.encode(texts)
             else:
-                vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+                with self._handle.turns:
+                    vectors = self._model.encode(texts, convert_to_numpy=True, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)

@@ -10,6 +10,7 @@ from torch import nn
 
 from consilience.adapters.atoms import read_atoms
 from consilience.core.errors import InputError
+from consilience.core.seeds import torch_seed
 
 if TYPE_CHECKING:
     from consilience.adapters.trunk import TrunkIdentity
@@ -211,8 +212,7 @@ class Anchor(nn.Module):
         self.width = width
         self.config = config or AnchorConfig()
         self.trunk: TrunkIdentity | None = None  # what it was trained on; set when it is first attached
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with torch_seed(seed):
             self.blocks = nn.ModuleList(AnchorBlock(width, self.config) for _ in range(blocks))
             if random_output:
                 for index in range(blocks):

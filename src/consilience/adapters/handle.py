@@ -64,6 +64,7 @@ class Handle:
         self._backbone = weakref.ref(backbone)
         self._model = weakref.ref(model if model is not None else backbone)
         self._owner = new_owner()
+        self.turns = threading.Lock()  # of a library's own ``encode``, whose tokenizer each call switches
         self._hooks: list[RemovableHandle] = [
             block.register_forward_hook(self._block_hook(index)) for index, block in enumerate(find_blocks(backbone))
         ]
@@ -294,7 +295,7 @@ class Handle:
             given = kwargs.get("attention_mask")
             if given is None and place is not None and place < len(args):
                 given = args[place]
-            recorder.real = given if isinstance(given, torch.Tensor) else None
+            recorder.in_flight.real = given if isinstance(given, torch.Tensor) else None
 
         return hook
 

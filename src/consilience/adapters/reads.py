@@ -74,7 +74,7 @@ class AmplitudeRecorder:
     def __init__(self, names: tuple[str, ...], blocks: int, *, forced: dict[str, str] | None) -> None:
         self.names = names
         self.forced = forced
-        self.real: torch.Tensor | None = None  # (b, s) mask of the batch in flight, set by the backbone's hook
+        self.in_flight = threading.local()  # its ``real``: (b, s) mask of this thread's batch, set by a hook
         self._absolute = torch.zeros(blocks, len(names), dtype=torch.float64)
         self._signed = torch.zeros_like(self._absolute)
         self._largest = torch.zeros_like(self._absolute)
@@ -91,8 +91,9 @@ class AmplitudeRecorder:
             mask: what was on.
         """
         values = amplitudes.detach()
-        if self.real is not None and self.real.shape == values.shape[:-1]:
-            values = values[self.real.to(values.device).bool()]
+        real = getattr(self.in_flight, "real", None)
+        if real is not None and real.shape == values.shape[:-1]:
+            values = values[real.to(values.device).bool()]
         values = values.reshape(-1, len(self.names)).to("cpu", torch.float64)
         largest = values.abs().argmax(dim=-1)
         with self._lock:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.encoder import Encoder
+from consilience.core.encoder import Encoder, takes_texts
 from consilience.core.errors import FrameMismatchError
 from consilience.frames.align import AffineMap
 
@@ -50,6 +50,7 @@ class MappedEncoder:
         """Return the model's identity and the map's id."""
         return {"backend": "mapped", "name": self.name, "model": self._encoder.identity(), "map": self._map_id}
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts and map them.
 

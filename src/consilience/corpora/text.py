@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
+from consilience.core.encoder import in_order
 from consilience.core.errors import CorpusError, InputError
 from consilience.core.text_files import is_decodable
 from consilience.corpora.hub import read_hub
@@ -243,10 +244,7 @@ def open_corpus(spec: CorpusSpec | str | Path | Sequence[str], **options: Any) -
 
 
 def _open_memory(rows: Sequence[str], options: Mapping[str, Any]) -> Corpus:
-    if isinstance(rows, Mapping) or hasattr(rows, "columns"):  # iterating over those gives the columns' names
-        raise CorpusError(
-            f"rows in memory: expected texts, got a {type(rows).__name__}. Give one column of it as a list"
-        )
+    rows = in_order(rows, where="corpus")
     texts = tuple(cell_text(text, "rows in memory", number, "text") for number, text in enumerate(rows, 1))
     spec = CorpusSpec(path=MEMORY, **options)
     if spec.column is not None or spec.where:

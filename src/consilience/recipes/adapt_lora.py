@@ -273,20 +273,18 @@ class _LoraOn:
         """Put it on and return its parameters by name, as PEFT calls them."""
         import warnings
 
-        import torch
-
         from consilience.core.extras import require
+        from consilience.core.seeds import torch_seed
 
         peft = require("peft", extra="peft", purpose="to train the LoRA baseline")
         kept = {key: value for key, value in self._settings.items() if key not in ("peft_type", "inference_mode")}
         self._trained = [p for p in self._model.module.parameters() if p.requires_grad]
         for parameter in self._trained:
             parameter.requires_grad_(False)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._seed)
-            with warnings.catch_warnings():  # PEFT asks transformers for a property by its old name
-                warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
-                self._wrapped = peft.get_peft_model(self._model.backbone, peft.LoraConfig(**kept))
+        with torch_seed(self._seed), warnings.catch_warnings():
+            # PEFT asks transformers for a property by its old name.
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+            self._wrapped = peft.get_peft_model(self._model.backbone, peft.LoraConfig(**kept))
         self._model.module.eval()
         return {name: p for name, p in self._model.backbone.named_parameters() if "lora_" in name}
 

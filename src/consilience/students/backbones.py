@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TOKEN_TYPES = "embeddings.token_type_embeddings.weight"
 TOKENS = "embeddings.word_embeddings.weight"
 POSITIONS = "embeddings.position_embeddings.weight"
+_OLD_NORM, _NORM_NAMES = re.compile(r"LayerNorm\.(gamma|beta)$"), {"gamma": "weight", "beta": "bias"}
 _LAYER = re.compile(r"^((?:encoder|transformer)\.layer)\.(\d+)\.(.*)$")
 
 
@@ -121,6 +122,8 @@ def pooler_argument(backbone: nn.Module) -> dict[str, bool]:
 def plain_names(tensors: Mapping[str, torch.Tensor], model_type: str) -> dict[str, torch.Tensor]:
     """Name an encoder's tensors as the bare model does: no prefix of a task model, no pooler, no task head.
 
+    Checkpoints that began in TensorFlow (bert-base-uncased's own) call a LayerNorm's weight gamma and its bias beta.
+
     Args:
         tensors: a checkpoint's.
         model_type: its architecture; also the prefix that task models use.
@@ -128,13 +131,13 @@ def plain_names(tensors: Mapping[str, torch.Tensor], model_type: str) -> dict[st
     Example:
         >>> import torch
         >>> one = torch.zeros(1)
-        >>> sorted(plain_names({"bert.embeddings.x": one, "bert.pooler.y": one, "cls.z": one}, "bert"))
-        ['embeddings.x']
+        >>> sorted(plain_names({"bert.embeddings.LayerNorm.beta": one, "bert.pooler.y": one, "cls.z": one}, "bert"))
+        ['embeddings.LayerNorm.bias']
     """
     prefix = f"{model_type}."
     kept = {}
     for name, tensor in tensors.items():
-        bare = name.removeprefix(prefix)
+        bare = _OLD_NORM.sub(lambda found: f"LayerNorm.{_NORM_NAMES[found[1]]}", name.removeprefix(prefix))
         if bare.split(".")[0] in ("embeddings", "encoder", "transformer") and not bare.endswith("position_ids"):
             kept[bare] = tensor
     return kept

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -38,8 +40,19 @@ def splits_at_blanks(tokenizer: Tokenizer) -> bool:
     )
 
 
+class _Kept(NamedTuple):
+    """What is known of one table. Entries are only ever added; a fresh table or a full store begins another."""
+
+    source: tuple[int, int]
+    places: dict[str, int]
+    sums: torch.Tensor
+    counts: NDArray[np.int64]
+
+
 class ChunkSums:
     """Sums of rows by stretch of text; those seen are kept, up to a number, and computed again after it.
+
+    Threads share what is kept: one learns at a time, and each reads the state that its own chunks are in.
 
     Args:
         tokenizer: for which :func:`splits_at_blanks` holds; it adds, cuts and pads nothing.
@@ -49,48 +62,58 @@ class ChunkSums:
     def __init__(self, tokenizer: Tokenizer, *, kept: int = KEPT_CHUNKS) -> None:
         self._tokenizer = tokenizer
         self._kept = kept
-        self._index: dict[str, int] = {}
-        self._sums = torch.empty((0, 0))
-        self._counts = np.empty(0, dtype=np.int64)
-        self._source: tuple[int, int] | None = None
+        self._known: _Kept | None = None
+        self._learning = threading.Lock()
+
+    def __reduce__(self) -> tuple[Callable[[Tokenizer], ChunkSums], tuple[Tokenizer]]:
+        # Locks don't travel to other processes; a copy starts with nothing kept.
+        return partial(ChunkSums, kept=self._kept), (self._tokenizer,)
 
     def sum_texts(
-        self, texts: Sequence[str], table: torch.Tensor, *, version: int = 0
+        self, texts: Sequence[str], table: torch.Tensor, *, source: tuple[int, int] = (0, 0)
     ) -> tuple[torch.Tensor, NDArray[np.int64]]:
         """Return the sums of the texts' rows, and how many tokens each text has.
 
         Args:
             texts: at least one.
             table: (V, d), fp32 on the CPU.
-            version: changes when the table's values do; what was kept of another table or version is dropped.
+            source: changes when the table's values do; what was kept of another one is dropped.
 
         Returns:
             (n, d) and (n,).
         """
         words = [text.split(" ") for text in texts]
-        self._learn(set(chain.from_iterable(words)), table, (table.data_ptr(), version))
+        known = self._learn(set(chain.from_iterable(words)), table, source)
         lengths = np.fromiter((len(row) for row in words), dtype=np.int64, count=len(words))
         found = np.fromiter(
-            map(self._index.__getitem__, chain.from_iterable(words)), dtype=np.int64, count=int(lengths.sum())
+            map(known.places.__getitem__, chain.from_iterable(words)), dtype=np.int64, count=int(lengths.sum())
         )
         offsets = np.cumsum(lengths) - lengths
-        sums = nn.functional.embedding_bag(torch.from_numpy(found), self._sums, torch.from_numpy(offsets), mode="sum")
-        return sums, np.add.reduceat(self._counts[found], offsets)
+        sums = nn.functional.embedding_bag(torch.from_numpy(found), known.sums, torch.from_numpy(offsets), mode="sum")
+        return sums, np.add.reduceat(known.counts[found], offsets)
 
-    def _learn(self, chunks: set[str], table: torch.Tensor, source: tuple[int, int]) -> None:
-        """Make sure that all these chunks are there."""
-        if source != self._source or len(self._index) > self._kept:
-            self._index, self._source = {}, source
-            self._sums = torch.empty((0, table.shape[1]))
-            self._counts = np.empty(0, dtype=np.int64)
-        new = sorted(chunks - self._index.keys())
-        if not new:
-            return
+    def _learn(self, chunks: set[str], table: torch.Tensor, source: tuple[int, int]) -> _Kept:
+        """Return a state that has all these chunks."""
+        with self._learning:
+            known = self._known
+            if known is None or source != known.source or len(known.places) > self._kept:
+                known = _Kept(source, {}, torch.empty((0, table.shape[1])), np.empty(0, dtype=np.int64))
+            new = sorted(chunks - known.places.keys())
+            if new:
+                sums, counts = self._sum_chunks(new, table)
+                numbers = range(len(known.counts), len(known.counts) + len(new))
+                known = known._replace(
+                    sums=torch.cat([known.sums, sums]), counts=np.concatenate([known.counts, counts])
+                )
+                self._known = known
+                # Last: whatever interrupts this leaves no entry without its sum.
+                known.places.update(zip(new, numbers, strict=True))
+        return known
+
+    def _sum_chunks(self, new: list[str], table: torch.Tensor) -> tuple[torch.Tensor, NDArray[np.int64]]:
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(new, add_special_tokens=False)]
         counts = np.fromiter((len(row) for row in ids), dtype=np.int64, count=len(ids))
         flat = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(counts.sum()))
         offsets = np.cumsum(counts) - counts
         sums = nn.functional.embedding_bag(torch.from_numpy(flat), table, torch.from_numpy(offsets), mode="sum")
-        self._index.update(zip(new, range(len(self._index), len(self._index) + len(new)), strict=True))
-        self._sums = torch.cat([self._sums, sums])
-        self._counts = np.concatenate([self._counts, counts])
+        return sums, counts

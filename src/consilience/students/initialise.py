@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from consilience.core.artefacts import MANIFEST, verify_artefact
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
+from consilience.core.safetensors_files import weight_files
+from consilience.core.seeds import torch_seed
 from consilience.students.backbones import (
     POSITIONS,
     TOKENS,
@@ -57,7 +59,7 @@ def warm_start_from_folder(
 
     Args:
         folder: a student's folder, a sentence-transformers folder with mean pooling, or a ``transformers`` folder;
-            weights in ``model.safetensors``, of a BERT, MPNet, RoBERTa or DistilBERT.
+            weights in ``model.safetensors`` or its shards, of a BERT, MPNet, RoBERTa or DistilBERT.
         layers: numbers of the layers to keep, from 0, ascending; all when not given.
         dimensions: width of the embedding; a student's own, and a model's token states' width, when not given.
         head: kind of the head; a student's own, and "mlp" for other models, when not given.
@@ -114,8 +116,7 @@ def warm_start_from_folder(
         architecture=model_type,
     )
     width = dimensions or int((manifest or {}).get("dimensions", hidden))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch_seed(seed):
         student = TextStudent(make_backbone(settings, where=where), width, kind)
     _load(student.backbone, tensors, where)
     if manifest is not None and kind != "none" and _has_this_head(manifest, kind, width):
@@ -178,12 +179,18 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; weights in safetensors expected. Convert the model first")
-    try:
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"{path}: isn't a safetensors file ({error}). Fetch it again") from error
+    files = weight_files(path)
+    if not files:
+        raise InputError(
+            f"{path}: no such file; weights in safetensors expected. Convert them once: "
+            f"transformers.AutoModel.from_pretrained({str(path.parent)!r}).save_pretrained({str(path.parent)!r})"
+        )
+    tensors: dict[str, torch.Tensor] = {}
+    for file in files:
+        try:
+            tensors |= load_file(file)
+        except SafetensorError as error:
+            raise InputError(f"{file}: isn't a safetensors file ({error}). Fetch it again") from error
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
@@ -196,7 +203,8 @@ def _size(settings: Mapping[str, Any], *keys: str, where: str) -> int:
 
 def _check_layers(layers: Sequence[int] | None, depth: int, where: str) -> tuple[int, ...]:
     kept = tuple(range(depth)) if layers is None else tuple(layers)
-    if not kept or list(kept) != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= depth:
+    whole = all(type(layer) is int for layer in kept)
+    if not kept or not whole or list(kept) != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= depth:
         raise InputError(
             f"{where}: expected ascending numbers of its {depth} layers, 0 to {depth - 1}, got "
             f"{', '.join(map(str, kept)) or 'none'}. Change --layers"

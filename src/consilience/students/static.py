@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from consilience.core.artefacts import verify_artefact
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import atomic_write, write_json
 from consilience.students.chunk_sums import ChunkSums, splits_at_blanks
@@ -165,6 +166,7 @@ class StaticEncoder(StudentEncoder):
         self._table = module.embedding
         self._chunks = ChunkSums(self.tokenizer) if splits_at_blanks(self.tokenizer) else None
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts.
 
@@ -174,11 +176,10 @@ class StaticEncoder(StudentEncoder):
         Raises:
             TeacherError: a vector isn't finite, or is zero because the text has no token.
         """
-        rows = list(texts)
-        embeddings = np.empty((len(rows), self.dimensions), dtype=np.float32)
+        embeddings = np.empty((len(texts), self.dimensions), dtype=np.float32)
         with torch.inference_mode():
-            for start, stop in _blocks(rows):
-                sums = self._sum(rows[start:stop])
+            for start, stop in _blocks(texts):
+                sums = self._sum(list(texts[start:stop]))
                 embeddings[start:stop] = nn.functional.normalize(sums, dim=-1).numpy()
         self._check(embeddings)
         return embeddings
@@ -188,7 +189,9 @@ class StaticEncoder(StudentEncoder):
         table = self._table.weight.detach().cpu().float()
         if self._chunks is None:
             return self._sum_cut(texts, table)
-        sums, tokens = self._chunks.sum_texts(texts, table, version=self._table.weight._version)
+        weight = self._table.weight
+        version = 0 if weight.is_inference() else weight._version
+        sums, tokens = self._chunks.sum_texts(texts, table, source=(weight.data_ptr(), version))
         long = np.flatnonzero(tokens > self.max_length)
         if len(long):
             sums[torch.from_numpy(long)] = self._sum_cut([texts[row] for row in long], table)

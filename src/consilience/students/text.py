@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from consilience.core.artefacts import read_manifest, verify_artefact
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import atomic_write, read_json, write_json
+from consilience.core.seeds import torch_seed
 from consilience.students.adapter_methods import AdapterMethods
 from consilience.students.backbones import TOKEN_TYPES, backbone_settings, make_backbone
 from consilience.students.presets import (
@@ -173,8 +175,7 @@ def build_student(
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.dropout,
     }
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch_seed(seed):
         student = TextStudent(make_backbone(bert), dimensions, config.head)
     _require_count(student, name, config, vocab_size, dimensions, positions)
     return student
@@ -285,6 +286,7 @@ class StudentEncoder(AdapterMethods):
             **self.adapters_identity(),
         }
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts, the short and the long ones in batches of their own so that little is padded.
 
@@ -373,7 +375,7 @@ def load_student(path: str | Path, *, verify: bool = True) -> StudentEncoder:
     if is_static(manifest):
         return load_static(folder, manifest)
     kind: HeadKind = manifest.get("config", {}).get("head", "mlp")
-    with torch.random.fork_rng(devices=[]):
+    with torch_seed(0):  # what is drawn is replaced
         backbone = make_backbone(read_json(folder / "config.json"), where=str(path))
         student = TextStudent(backbone, int(manifest["dimensions"]), kind)
     student.backbone.load_state_dict(load_file(folder / "model.safetensors"))

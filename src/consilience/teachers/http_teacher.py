@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from email.utils import parsedate_to_datetime
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.extras import require
 from consilience.teachers.checked import check_embeddings
@@ -82,6 +84,7 @@ class HttpTeacher:
         self._retries = _RETRIES if retries is None else retries
         self._sleep, self._clock = sleep, clock
         self._next_seconds = 0.0
+        self._turns = threading.Lock()
         # Jitter alone draws from it: no vector depends on it.
         self._jitter = random.Random()
         self._errors: type[Exception] = httpx.HTTPError
@@ -118,10 +121,9 @@ class HttpTeacher:
             "normalise": self.normalise,
         }
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
-        if not texts:
-            return np.empty((0, self.dimensions), dtype=np.float32)
         vectors = np.concatenate([self._embed(batch) for batch in self._batches(texts)])
         return normalise_rows(vectors) if self.normalise else vectors
 
@@ -187,11 +189,12 @@ class HttpTeacher:
         return float(longest * (0.5 + 0.5 * self._jitter.random()))
 
     def _wait_for_turn(self) -> None:
-        now = self._clock()
-        if now < self._next_seconds:
-            self._sleep(self._next_seconds - now)
-            now = self._next_seconds
-        self._next_seconds = now + self._interval_seconds
+        with self._turns:
+            now = self._clock()
+            turn = max(now, self._next_seconds)
+            self._next_seconds = turn + self._interval_seconds
+        if turn > now:
+            self._sleep(turn - now)
 
     def _reason(self, response: Any) -> str:  # noqa: ANN401 - an httpx.Response
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import TeacherError
 from consilience.core.extras import require
 from consilience.core.files import read_json
@@ -88,10 +89,9 @@ class OnnxTeacher:
             "normalise": self.normalise,
         }
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
-        if not texts:
-            return np.empty((0, self.dimensions), dtype=np.float32)
         checked = check_embeddings(self._embed(texts), rows=len(texts), dimensions=self.dimensions, teacher=self.name)
         return normalise_rows(checked) if self.normalise else checked
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.encoder import Encoder
+from consilience.core.encoder import Encoder, takes_texts
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.hashing import content_id
 from consilience.teachers.packaged import find_packaged, list_packaged, packaged_files
@@ -110,6 +110,7 @@ class PackagedTeacher:
         inner.update(backend="packaged", run_by=inner["backend"], name=self._model_name, weights_sha256=self._pinned)
         return inner
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
         return self._inner.encode(texts)

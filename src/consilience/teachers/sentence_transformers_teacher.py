@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import TeacherError
 from consilience.core.extras import require
 from consilience.teachers.batching import DEFAULT_BATCH_TOKENS
@@ -84,6 +86,7 @@ class SentenceTransformersTeacher:
                 check_max_length(_backbone(model), spec.integer("max_length"), teacher=self.name)
             model.max_seq_length = spec.integer("max_length")
         self._model = model
+        self._turns = threading.Lock()  # as a TokenRunner's
         self._spec, self._folder = spec, folder
         self.max_length = _max_length(model)
         self._commit = getattr(getattr(_backbone(model), "config", None), "_commit_hash", None)
@@ -119,10 +122,9 @@ class SentenceTransformersTeacher:
             "normalise": self.normalise,
         }
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
-        if not texts:
-            return np.empty((0, self.dimensions), dtype=np.float32)
         vectors = self._embed(texts)
         checked = check_embeddings(vectors, rows=len(texts), dimensions=self.dimensions, teacher=self.name)
         return normalise_rows(checked) if self.normalise else checked
@@ -131,13 +133,14 @@ class SentenceTransformersTeacher:
         return self._encode_fast(texts) if self._runner is not None else self._encode_library(texts)
 
     def _encode_library(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        vectors = self._model.encode(
-            list(texts),
-            prompt=self.prompt,
-            batch_size=_LIBRARY_BATCH_ROWS,
-            show_progress_bar=False,
-            convert_to_tensor=True,
-        )
+        with self._turns:
+            vectors = self._model.encode(
+                list(texts),
+                prompt=self.prompt,
+                batch_size=_LIBRARY_BATCH_ROWS,
+                show_progress_bar=False,
+                convert_to_tensor=True,
+            )
         return vectors.float().cpu().numpy()  # type: ignore[no-any-return]
 
     def _encode_fast(self, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,22 +10,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.errors import TeacherError
+from consilience.core.encoder import takes_texts
+from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import read_json
 from consilience.core.hashing import file_sha256
+from consilience.core.safetensors_files import read_arrays, weight_files
 from consilience.teachers.checked import check_embeddings
 from consilience.teachers.pooling import normalise_rows
-from consilience.teachers.provenance import tokenizer_sha256
+from consilience.teachers.provenance import files_sha256, tokenizer_sha256
 from consilience.teachers.spec import TeacherSpec
 from consilience.teachers.table_mean import mean_rows, text_blocks
 from consilience.teachers.tokenizer_files import find_tokenizer, load_tokenizer
+
+_MODEL2VEC_LENGTH = 512  # cited: model2vec 0.10, DEFAULT_MAX_LENGTH
 
 
 class StaticTeacher:
     """A static table, or a model2vec folder (``embeddings``, ``weights``, ``mapping``; its config's ``normalize``).
 
-    Special tokens aren't added (option ``special_tokens=true`` adds them). In model2vec folders unknown tokens are left
-    out, as that library does.
+    Special tokens aren't added (option ``special_tokens=true`` adds them). Tables may be fp32, fp16, bf16, fp8 or int8
+    without scales. Of model2vec folders (the table is called ``embeddings`` and has a config) the vectors are that
+    library's: unknown tokens are left out, and a text is cut at the config's ``max_length``, 512 where it has none:
+    first at so many characters as that many tokens of median length have, then at the tokens.
 
     Args:
         spec: backend "static"; the name is a safetensors file or a folder with ``model.safetensors``. The option
@@ -38,20 +45,28 @@ class StaticTeacher:
         self.name = spec.canonical()
         given = Path(spec.name).expanduser()
         path = given / "model.safetensors" if given.is_dir() else given
-        if not path.is_file():
-            raise TeacherError(f"teacher {self.name}: {path}: no such file. Check the path")
-        tensors = _read_tensors(path, self.name)
+        files, tensors = _read_tensors(path, self.name)
         table_name = _choose_table(tensors, spec.options.get("tensor"), self.name)
         self._table = np.ascontiguousarray(tensors[table_name], dtype=np.float32)
         config = read_json(path.with_name("config.json")) if path.with_name("config.json").is_file() else {}
-        model2vec = table_name == "embeddings" and isinstance(config, dict) and "normalize" in config
+        model2vec = table_name == "embeddings" and isinstance(config, dict) and bool(config)
         tokenizer_path = find_tokenizer(path, spec.options.get("tokenizer"), teacher=self.name)
         self._tokenizer = load_tokenizer(tokenizer_path, teacher=self.name)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.max_length = spec.integer("max_length")
+        self.max_length: int | None = spec.integer("max_length")
+        if model2vec and self.max_length is None:
+            self.max_length = config.get("max_length", _MODEL2VEC_LENGTH)
+            if self.max_length is not None and (type(self.max_length) is not int or self.max_length < 1):
+                raise TeacherError(
+                    f"teacher {self.name}: expected a whole number or null as max_length in config.json, got "
+                    f"{self.max_length!r}. Pass max_length=TOKENS"
+                )
+        self._characters: int | None = None
         if self.max_length is not None:
             self._tokenizer.enable_truncation(self.max_length)
+            if model2vec:
+                self._characters = self.max_length * int(np.median([len(word) for word in self._tokenizer.get_vocab()]))
         self._special = spec.flag("special_tokens", False)
         self.prompt = spec.options.get("prompt", "")
         self.normalise = spec.flag("normalise", bool(config.get("normalize")) if model2vec else False)
@@ -69,7 +84,8 @@ class StaticTeacher:
         self.dimensions = int(self._table.shape[1])
         self.parameters: int | None = int(self._table.size)
         self._path = path
-        self._weights_sha256, self._tokenizer_sha256 = file_sha256(path), tokenizer_sha256(self._tokenizer)
+        whole = file_sha256(path) if files == [path] else files_sha256([(file.name, file) for file in files])
+        self._weights_sha256, self._tokenizer_sha256 = whole, tokenizer_sha256(self._tokenizer)
 
     def identity(self) -> dict[str, Any]:
         """Return what determines the vectors; neither batch size nor path."""
@@ -87,11 +103,12 @@ class StaticTeacher:
             "normalise": self.normalise,
         }
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
         result = np.empty((len(texts), self.dimensions), dtype=np.float32)
         for start, block in text_blocks(texts):
-            result[start : start + len(block)] = self._embed([self.prompt + text for text in block])
+            result[start : start + len(block)] = self._mean(self._tokenize([self.prompt + text for text in block]))
         checked = check_embeddings(result, rows=len(texts), dimensions=self.dimensions, teacher=self.name)
         return normalise_rows(checked) if self.normalise else checked
 
@@ -106,16 +123,19 @@ class StaticTeacher:
         """
         result = np.empty(len(texts), dtype=np.float32)
         for start, block in text_blocks(texts):
-            encodings = self._tokenizer.encode_batch_fast(block, add_special_tokens=self._special)
-            counts = [sum(token != self._dropped for token in encoding.ids) for encoding in encodings]
-            result[start : start + len(block)] = np.linalg.norm(self._embed(block), axis=1) * np.array(counts)
+            ids = self._tokenize(block)
+            lengths = np.linalg.norm(self._mean(ids), axis=1)
+            result[start : start + len(block)] = lengths * np.array([len(row) for row in ids])
         return result
 
-    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._special)
-        ids = [encoding.ids for encoding in encodings]
-        if self._dropped is not None:
-            ids = [[token for token in row if token != self._dropped] for row in ids]
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
+        cut = texts if self._characters is None else [text[: self._characters] for text in texts]
+        encodings = self._tokenizer.encode_batch_fast(cut, add_special_tokens=self._special)
+        if self._dropped is None:
+            return [encoding.ids for encoding in encodings]
+        return [[token for token in encoding.ids if token != self._dropped] for encoding in encodings]
+
+    def _mean(self, ids: list[list[int]]) -> NDArray[np.float32]:
         if self._mapping is None and self._weights is None:
             return mean_rows(self._table, ids)
         if self._mapping is None:
@@ -142,22 +162,30 @@ class StaticTeacher:
                 )
 
     def _unknown_token(self) -> int | None:
-        token = getattr(self._tokenizer.model, "unk_token", None)
-        return None if token is None else self._tokenizer.token_to_id(token)
+        model = json.loads(self._tokenizer.to_str())["model"]
+        if "unk_id" in model:  # of Unigram; the others name it
+            unknown: int | None = model["unk_id"]
+            return unknown
+        return None if model.get("unk_token") is None else self._tokenizer.token_to_id(model["unk_token"])
 
 
-def _read_tensors(path: Path, teacher: str) -> dict[str, NDArray[Any]]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
+def _read_tensors(path: Path, teacher: str) -> tuple[list[Path], dict[str, NDArray[Any]]]:
     try:
-        return dict(load_file(path))
-    except (SafetensorError, ValueError, TypeError, KeyError) as error:
-        raise TeacherError(f"teacher {teacher}: {path.name} isn't a readable safetensors file: {error}") from error
+        files = weight_files(path)
+        tensors = {name: tensor for file in files for name, tensor in read_arrays(file).items()}
+    except InputError as error:
+        raise TeacherError(f"teacher {teacher}: {error}") from error
+    if not files:
+        raise TeacherError(f"teacher {teacher}: {path}: no such file. Check the path")
+    return files, tensors
 
 
 def _choose_table(tensors: dict[str, NDArray[Any]], wanted: str | None, teacher: str) -> str:
-    tables = [name for name, tensor in tensors.items() if tensor.ndim == 2 and tensor.dtype.kind == "f"]
+    tables = [
+        name
+        for name, tensor in tensors.items()
+        if tensor.ndim == 2 and (tensor.dtype.kind == "f" or tensor.dtype == np.int8)
+    ]
     if wanted is not None:
         tables = [name for name in tables if name == wanted]
     elif "embeddings" in tables:
@@ -165,6 +193,13 @@ def _choose_table(tensors: dict[str, NDArray[Any]], wanted: str | None, teacher:
     if len(tables) != 1:
         shown = ", ".join(f"{name} {tensor.shape}" for name, tensor in sorted(tensors.items())) or "none"
         raise TeacherError(
-            f"teacher {teacher}: expected one 2-D float table, the file's tensors are {shown}. Pass tensor=NAME"
+            f"teacher {teacher}: expected one 2-D table of floats or int8, the file's tensors are {shown}. "
+            "Pass tensor=NAME"
+        )
+    scales = [name for name in tensors if "scale" in name or "zero_point" in name]
+    if scales:
+        raise TeacherError(
+            f"teacher {teacher}: its table comes with {', '.join(scales)}, and how they multiply isn't known here. "
+            "Store the table as floats, scales multiplied in"
         )
     return tables[0]

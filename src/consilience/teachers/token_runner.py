@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ PROBES = (
 )
 # Assumed: fp32 rounding through a few layers stays two orders of magnitude below; a wrong graph is far above.
 _PROBE_TOLERANCE = 1e-5
+_loading = threading.RLock()
 
 
 class TokenRunner:
@@ -52,6 +54,9 @@ class TokenRunner:
         self.max_length = max_length
         self.batch_tokens = batch_tokens
         self.finish = finish
+        # A tokenizer of transformers is switched between padding and cutting by each call, and what a model of unknown
+        # make keeps between calls is nobody's promise: threads take turns, a batch at a time.
+        self._turns = threading.Lock()
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts, in their order; batches are formed by length inside."""
@@ -81,16 +86,17 @@ class TokenRunner:
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return token ids of each text, cut at ``max_length``, unpadded."""
         # The fast tokenizer keeps the padding of its file unless told; verbose off: long texts are cut on purpose.
-        encoded = self.tokenizer(
-            list(texts),
-            add_special_tokens=True,
-            padding=False,
-            truncation=self.max_length is not None,
-            max_length=self.max_length,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )["input_ids"]
+        with self._turns:
+            encoded = self.tokenizer(
+                list(texts),
+                add_special_tokens=True,
+                padding=False,
+                truncation=self.max_length is not None,
+                max_length=self.max_length,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                verbose=False,
+            )["input_ids"]
         # A tokenizer without special tokens makes nothing of an empty text; one padding token keeps the row.
         return [row if row else [self.tokenizer.pad_token_id or 0] for row in encoded]
 
@@ -100,8 +106,9 @@ class TokenRunner:
         mask = None
         if int(lengths.min()) < ids.shape[1]:  # without padding no mask: attention then takes its faster kernel
             mask = (torch.arange(ids.shape[1], device=ids.device)[None, :] < lengths[:, None]).long()
-        states = self.model(input_ids=ids, attention_mask=mask, return_dict=True).last_hidden_state
-        return self.finish(states, lengths)
+        with self._turns:
+            states = self.model(input_ids=ids, attention_mask=mask, return_dict=True).last_hidden_state
+            return self.finish(states, lengths)
 
     def accelerate(self) -> bool:
         """Pack the weights where that is possible and reproduces the probes; return whether they are packed."""
@@ -183,22 +190,26 @@ def check_max_length(model: torch.nn.Module, max_length: int | None, *, teacher:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Silence the loading bars and reports of transformers: the load either succeeds or raises."""
+    """Silence the loading bars and reports of transformers: the load either succeeds or raises.
+
+    Bars, levels and the type that transformers loads in are the process's: threads load one after another.
+    """
     from transformers.utils import logging as transformers_logging
 
-    bars, level = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
-    st_logger = logging.getLogger("sentence_transformers")
-    st_level = st_logger.level
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-    st_logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        st_logger.setLevel(st_level)
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
+    with _loading:
+        bars, level = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
+        st_logger = logging.getLogger("sentence_transformers")
+        st_level = st_logger.level
+        transformers_logging.disable_progress_bar()
+        transformers_logging.set_verbosity_error()
+        st_logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            st_logger.setLevel(st_level)
+            transformers_logging.set_verbosity(level)
+            if bars:
+                transformers_logging.enable_progress_bar()
 
 
 def drop_pooler(model: torch.nn.Module) -> None:

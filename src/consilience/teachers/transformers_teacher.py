@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import TeacherError
 from consilience.core.extras import require
 from consilience.teachers.batching import DEFAULT_BATCH_TOKENS
@@ -102,10 +103,9 @@ class TransformersTeacher:
             "normalise": self.normalise,
         }
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
-        if not texts:
-            return np.empty((0, self.dimensions), dtype=np.float32)
         vectors = self._runner.encode([self.prompt + text for text in texts])
         checked = check_embeddings(vectors, rows=len(texts), dimensions=self.dimensions, teacher=self.name)
         return normalise_rows(checked) if self.normalise else checked

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import TeacherError
 from consilience.teachers.checked import check_embeddings
 from consilience.teachers.pooling import normalise_rows
@@ -78,6 +79,7 @@ class VectorsTeacher:
             "normalise": self.normalise,
         }
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
         result = np.empty((len(texts), self.dimensions), dtype=np.float32)

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from consilience.adapters.trunk import TrunkIdentity, find_backbone, find_blocks, identify_trunk
 from consilience.core.artefacts import MANIFEST
+from consilience.core.encoder import takes_texts
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
 from consilience.students.text import StudentEncoder, load_student, pad_rows
@@ -154,6 +155,7 @@ class PlainEncoder:
         """Return what determines the vectors."""
         return {"backend": "trunk", "name": self._model.name, **self._model.identity(), **self._extra}
 
+    @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts."""
         return self._model.encode_ids(self._model.tokenize(texts))

@@ -256,3 +256,19 @@ def test_a_kill_while_a_working_folder_is_deleted_is_no_obstacle(tmp_path, monke
     assert (work / "checkpoints" / "step-1").exists()
     assert begin_artefact(out, {"job": 1}, overwrite=overwrite) == (work, False)  # the half-deleted one isn't continued
     assert not (work / "checkpoints").exists()
+
+
+def test_threads_that_write_one_file_leave_one_of_their_contents(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    contents = [bytes([65 + i]) * 200_000 for i in range(8)]
+
+    def write(content):
+        with atomic_write(tmp_path / "x") as stream:
+            for start in range(0, len(content), 10_000):
+                stream.write(content[start : start + 10_000])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, contents * 3))
+    assert (tmp_path / "x").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -163,7 +163,7 @@ def test_kept_sums_follow_the_table_and_stay_few(words: Tokenizer) -> None:
         one, count = sums.sum_texts([text], table)
         torch.testing.assert_close(one[0], whole[i])
         assert count[0] == tokens[i]
-        assert len(sums._index) < 5 + len(text.split(" ")) + 1
+        assert len(sums._known.places) < 5 + len(text.split(" ")) + 1
 
 
 def test_which_tokenizers_split_at_blanks(words: Tokenizer) -> None:

@@ -12,7 +12,7 @@ from consilience.recipes.warm_start import warm_start
 from consilience.students.initialise import fit_linear_head, set_token_table
 from consilience.students.presets import StudentConfig
 from consilience.students.text import StudentEncoder, build_student, load_student, save_student_files
-from consilience.students.tokenizer import train_tokenizer
+from consilience.students.tokenizer import load_tokenizer, train_tokenizer
 
 TINY = StudentConfig(layers=3, hidden=32, heads=4, ffn=64, max_positions=64, max_length=32)
 TEXTS = ["a red cube", "a blue sphere on a red cube", "two dogs run", "a dog", "one small bird sings"]
@@ -151,6 +151,91 @@ def test_other_architectures_start_exactly_and_keep_chosen_layers(kind, tmp_path
     assert len(encoder((pruned, words, small)).encode(["a dog " * 30])) == 1  # cut to the positions that are left
 
 
+@pytest.fixture
+def tensorflows(tmp_path):
+    """A folder as bert-base-uncased's own: gamma, beta, a prefix, a pooler, a task's head; and the vectors of it."""
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoModel
+
+    specials, sizes = FOREIGN["bert"]
+    layout = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+    folder = tmp_path / "bert"
+    model = write_foreign(folder, "bert", [*specials, *WORDS], **sizes, **layout)
+    tensors = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        # Random LayerNorms start as ones and zeros, which would hide a name that isn't found.
+        changed = tensor + torch.randn_like(tensor) * 0.1 if "LayerNorm" in name else tensor
+        tensors[name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")] = (
+            changed
+        )
+    tensors["cls.predictions.transform.LayerNorm.gamma"] = torch.ones(32)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    model = AutoModel.from_pretrained(folder).eval()
+    words = load_tokenizer(folder)
+    texts = ["a red cube", "a dog runs a red cube a blue dog", "dog"]
+    with torch.no_grad():
+        states = [model(input_ids=torch.tensor([words.encode(t).ids])).last_hidden_state.mean(dim=1) for t in texts]
+    return folder, tensors, texts, torch.nn.functional.normalize(torch.cat(states), dim=-1).numpy()
+
+
+def shard(folder, tensors):
+    from safetensors.torch import save_file
+
+    names = sorted(tensors)
+    places = {name: f"model-{1 + (i % 3)}-of-3.safetensors" for i, name in enumerate(names)}
+    for file in set(places.values()):
+        save_file({name: tensors[name] for name in names if places[name] == file}, folder / file)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_norms_called_gamma_and_beta_and_shards_are_what_transformers_reads(tensorflows, sharded):
+    folder, tensors, texts, expected = tensorflows
+    if sharded:
+        shard(folder, tensors)
+    np.testing.assert_allclose(encoder(warm_start(folder, head="none")).encode(texts), expected, atol=1e-5)
+
+
+def test_shards_outside_their_folder_or_missing_are_refused(tensorflows):
+    folder, tensors, *_ = tensorflows
+    shard(folder, tensors)
+    index = folder / "model.safetensors.index.json"
+    good = json.loads(index.read_text())
+    (folder.parent / "out.safetensors").write_bytes((folder / "model-1-of-3.safetensors").read_bytes())
+    for place in (
+        "../out.safetensors",
+        str(folder.parent / "out.safetensors"),
+        "..\\out.safetensors",
+        "model.bin",
+        "..",
+    ):
+        index.write_text(json.dumps({"weight_map": {**good["weight_map"], "x": place}}))
+        with pytest.raises(InputError, match="isn't a safetensors file of its folder"):
+            warm_start(folder)
+    index.write_text(json.dumps(good))
+    (folder / "model-2-of-3.safetensors").unlink()
+    with pytest.raises(InputError, match=r"its shard model-2-of-3.safetensors is missing"):
+        warm_start(folder)
+    index.write_text("[]")
+    with pytest.raises(InputError, match="expected weight_map"):
+        warm_start(folder)
+
+
+def test_weights_of_torch_alone_are_refused_with_a_line_that_mends_it(tensorflows):
+    from safetensors.torch import load_file
+
+    folder, _, texts, expected = tensorflows
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="Convert them once") as caught:
+        warm_start(folder, head="none")
+    import transformers  # noqa: F401 - what the line names
+
+    exec(str(caught.value).split("Convert them once: ")[1])
+    np.testing.assert_allclose(encoder(warm_start(folder, head="none")).encode(texts), expected, atol=1e-5)
+
+
 def test_a_student_of_ours_gives_its_layers_and_its_head(stored):
     own = load_student(stored)
     started = warm_start(stored)
@@ -165,7 +250,7 @@ def test_a_student_of_ours_gives_its_layers_and_its_head(stored):
     assert torch.equal(other.backbone.encoder.layer[1].output.dense.weight, wanted)
 
 
-@pytest.mark.parametrize("layers", [(), (2, 0), (0, 0), (0, 3), (-1, 0)])
+@pytest.mark.parametrize("layers", [(), (2, 0), (0, 0), (0, 3), (-1, 0), "02", (0.0, 1.0)])
 def test_layers_that_are_not_there_are_refused(stored, layers):
     with pytest.raises(InputError, match="ascending numbers of its 3 layers, 0 to 2"):
         warm_start(stored, layers=layers)
