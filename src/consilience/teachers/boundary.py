@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -25,6 +26,7 @@ _LONGEST_PROBE = 600
 # Relative to the longest vector. Rounding stays two orders of magnitude below; a mask that a model ignores, positions
 # that padding shifts and scales of a quantised batch are far above.
 _SAME_ROW = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 2e-2}
+_one_load = threading.RLock()
 _TRUST = "Pass --trust-remote-code (in Python trust_remote_code=True) if you trust the model's own code"
 
 
@@ -58,35 +60,43 @@ def model_call(teacher: str, call: str, fix: str) -> Iterator[None]:
 def loading(teacher: str, fix: str = "Check the name, or fetch the model again") -> Iterator[None]:
     """Load a model of transformers or sentence-transformers: quietly, and refusing what these only warn of.
 
+    Bars, loggers and the type that transformers loads in are the process's: threads load one after another.
+
     Raises:
         TeacherError: the load failed, left weights at random values, or made another kind of model of the files.
     """
     from transformers.utils import logging as transformers_logging
 
-    warnings: list[str] = []
+    collect = _Collect(logging.WARNING)
+    with _one_load:
+        loggers = [logging.getLogger("transformers"), logging.getLogger("sentence_transformers")]
+        before = [(one.level, one.handlers, one.propagate) for one in loggers]
+        bars = transformers_logging.is_progress_bar_enabled()
+        transformers_logging.disable_progress_bar()
+        for one in loggers:
+            one.handlers, one.propagate = [collect], False
+            one.setLevel(logging.WARNING)
+        try:
+            with model_call(teacher, "load it", fix):
+                yield
+        finally:
+            for one, (level, handlers, propagate) in zip(loggers, before, strict=True):
+                one.handlers, one.propagate = handlers, propagate
+                one.setLevel(level)
+            if bars:
+                transformers_logging.enable_progress_bar()
+    _refuse_warned(teacher, collect.messages)
 
-    class Collect(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            warnings.append(record.getMessage())
 
-    collect = Collect(logging.WARNING)
-    loggers = [logging.getLogger("transformers"), logging.getLogger("sentence_transformers")]
-    before = [(one.level, one.handlers, one.propagate) for one in loggers]
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    for one in loggers:
-        one.handlers, one.propagate = [collect], False
-        one.setLevel(logging.WARNING)
-    try:
-        with model_call(teacher, "load it", fix):
-            yield
-    finally:
-        for one, (level, handlers, propagate) in zip(loggers, before, strict=True):
-            one.handlers, one.propagate = handlers, propagate
-            one.setLevel(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
-    _refuse_warned(teacher, warnings)
+class _Collect(logging.Handler):
+    """Keeps the messages."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
 
 
 def _refuse_warned(teacher: str, warnings: Sequence[str]) -> None:

@@ -43,8 +43,8 @@ class HttpTeacher:
     Requests hold up to ``batch_rows`` texts and ``batch_characters`` characters. Rate limits (429), server errors
     (5xx) and broken connections are tried again with exponential backoff and jitter, or when the server's
     ``Retry-After`` says. A request that is too large for the server (413, 422, or 400 that speaks of the batch) is sent
-    in halves, and so are those after it. The key comes from the environment variable ``key_env`` (default OPENAI_API_KEY); it is in
-    no message and no identity.
+    in halves, and so are those after it. The key comes from the environment variable ``key_env`` (default
+    OPENAI_API_KEY); it is in no message and no identity.
 
     Args:
         spec: backend "http"; the name is the URL, the option ``model`` names the model.
@@ -175,7 +175,7 @@ class HttpTeacher:
             body["dimensions"] = self._wanted
         response = self._post(body)
         if response is None:
-            self._rows = len(batch) // 2
+            self._rows = min(self._rows, len(batch) // 2)
             return None
         if self._refusal is not None:
             log(

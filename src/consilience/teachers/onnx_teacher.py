@@ -17,7 +17,8 @@ from consilience.core.hashing import file_sha256
 from consilience.teachers.batching import DEFAULT_BATCH_TOKENS, plan_batches
 from consilience.teachers.boundary import model_call, say_one_by_one, try_first_use
 from consilience.teachers.checked import check_embeddings
-from consilience.teachers.pooling import choose_pooling, normalise_rows, pool_numpy
+from consilience.teachers.folder_settings import FolderSettings
+from consilience.teachers.pooling import normalise_rows, pool_numpy
 from consilience.teachers.provenance import files_sha256, tokenizer_sha256
 from consilience.teachers.spec import TeacherSpec
 from consilience.teachers.token_runner import ONE_BATCH
@@ -70,10 +71,12 @@ class OnnxTeacher:
         direction = (self._tokenizer.truncation or {}).get("direction", "right")
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.max_length, direction=direction)
-        self.prompt = spec.options.get("prompt", "")
+        settings = FolderSettings(tokenizer_path.parent, self.name)
+        settings.lowercase(self._tokenizer)
+        self.prompt = settings.prompt(spec.options.get("prompt"))
         self.normalise = spec.flag("normalise", False)
         self._batch_tokens = spec.integer("batch_tokens") or DEFAULT_BATCH_TOKENS
-        self._output, self.pooling = self._choose_output(spec, tokenizer_path.parent)
+        self._output, self.pooling = self._choose_output(spec, settings)
         self._spec, self._path = spec, path
         data = [(file.name, file) for file in sorted(path.parent.glob(path.name + "?data"))]
         self._weights_sha256 = files_sha256([("model", path), *data]) if data else file_sha256(path)
@@ -187,7 +190,7 @@ class OnnxTeacher:
             )
         return inputs, fixed
 
-    def _choose_output(self, spec: TeacherSpec, folder: Path) -> tuple[str, str | None]:
+    def _choose_output(self, spec: TeacherSpec, settings: FolderSettings) -> tuple[str, str | None]:
         """Return the output to read and how its token states are pooled (None: it holds finished vectors)."""
         names = [item.name for item in self._session.get_outputs() if item.type in _FLOATS]
         wanted, pool = spec.options.get("output"), spec.options.get("pool")
@@ -205,7 +208,7 @@ class OnnxTeacher:
                 f"{' or '.join(choices) or 'another file'}"
             )
         if wanted in states:
-            return wanted, choose_pooling(pool, folder, teacher=self.name, prompt=self.prompt)
+            return wanted, settings.pooling(pool, prompt=self.prompt)
         if pool is not None:
             raise InputError(
                 f"teacher {self.name}: output {wanted!r} holds finished vectors, which pool={pool} can't pool. Leave "

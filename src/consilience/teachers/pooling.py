@@ -2,58 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.errors import InputError
-from consilience.core.files import read_json
-from consilience.core.progress import log
-from consilience.teachers.spec import POOLINGS
-
 if TYPE_CHECKING:
     import torch
-
-
-_MODES = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
-
-
-def choose_pooling(chosen: str | None, folder: Path | None, *, teacher: str, prompt: str = "") -> str:
-    """Return how token states become one vector: as chosen, else as the folder's ``1_Pooling`` says, else their mean.
-
-    The mean is what sentence-transformers takes where nothing is said; that it was taken is said.
-
-    Args:
-        chosen: the option ``pool``, if given.
-        folder: of the model's files, if it is one.
-        teacher: name for messages.
-        prompt: put before each text.
-
-    Raises:
-        InputError: the folder's pooling isn't one of ours.
-    """
-    if chosen is not None:
-        return chosen
-    config = None if folder is None else folder / "1_Pooling" / "config.json"
-    if config is None or not config.is_file():
-        log(f"teacher {teacher}: nothing says how token states are pooled, so their mean is taken (pool= chooses)")
-        return "mean"
-    settings = read_json(config)
-    settings = settings if isinstance(settings, dict) else {}
-    modes = settings.get("pooling_mode") or [
-        name.removeprefix("pooling_mode_") for name, on in settings.items() if name.startswith("pooling_mode_") and on
-    ]
-    modes = [modes] if isinstance(modes, str) else modes
-    found = _MODES.get(modes[0], modes[0]) if len(modes) == 1 else None
-    if found not in POOLINGS or (prompt and not settings.get("include_prompt", True)):
-        raise InputError(
-            f"teacher {teacher}: its 1_Pooling/config.json asks for {', '.join(modes) or 'nothing'}"
-            f"{'' if settings.get('include_prompt', True) else ' without the prompt'}, which isn't done here. Use st: "
-            f"with the folder, or choose pool={', '.join(POOLINGS[:-1])} or {POOLINGS[-1]}"
-        )
-    return found
 
 
 def pool_torch(states: torch.Tensor, lengths: torch.Tensor, pooling: str) -> torch.Tensor:

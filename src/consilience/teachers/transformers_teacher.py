@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from consilience.core.extras import require
 from consilience.teachers.batching import DEFAULT_BATCH_TOKENS
 from consilience.teachers.boundary import loading, model_call, say_one_by_one, try_first_use
 from consilience.teachers.checked import check_embeddings
-from consilience.teachers.pooling import choose_pooling, normalise_rows, pool_torch
+from consilience.teachers.folder_settings import FolderSettings
+from consilience.teachers.pooling import normalise_rows, pool_torch
 from consilience.teachers.position_limit import check_max_length, check_vocabulary, token_limit
 from consilience.teachers.provenance import folder_weights_sha256, tokenizer_sha256
 from consilience.teachers.spec import TeacherSpec
@@ -32,8 +32,8 @@ from consilience.teachers.token_runner import (
 class TransformersTeacher:
     """A transformers backbone with mean, cls, last or max pooling.
 
-    Without the option ``pool`` a folder's ``1_Pooling`` decides, else the mean is taken. Of a model of two towers
-    (CLIP) the text tower runs, and its own projection gives the vector.
+    Without the options ``pool`` and ``prompt`` a sentence-transformers folder decides, else the mean is taken. Of a
+    model of two towers (CLIP) the text tower runs, and its own projection gives the vector.
 
     Args:
         spec: backend "hf"; the name is a hub id or a folder.
@@ -62,8 +62,10 @@ class TransformersTeacher:
         model.eval().to(device)
         check_max_length(model, spec.integer("max_length"), teacher=self.name)
         check_vocabulary(tokenizer, model, teacher=self.name)
-        self.prompt = spec.options.get("prompt", "")
-        self.pooling = self._choose_pooling(model, spec.options.get("pool"), folder)
+        settings = FolderSettings(folder, self.name)
+        settings.lowercase(getattr(tokenizer, "backend_tokenizer", tokenizer))
+        self.prompt = settings.prompt(spec.options.get("prompt"))
+        self.pooling = self._choose_pooling(model, spec.options.get("pool"), settings)
         self.normalise = spec.flag("normalise", False)
         self.parameters: int | None = count_parameters(model)
         self.max_length = spec.integer("max_length") or token_limit(tokenizer.model_max_length, model)
@@ -115,7 +117,7 @@ class TransformersTeacher:
         checked = check_embeddings(vectors, rows=len(texts), dimensions=self.dimensions, teacher=self.name)
         return normalise_rows(checked) if self.normalise else checked
 
-    def _choose_pooling(self, model: Any, chosen: str | None, folder: Path | None) -> str:  # noqa: ANN401 - any model
+    def _choose_pooling(self, model: Any, chosen: str | None, settings: FolderSettings) -> str:  # noqa: ANN401 - any model
         if hasattr(model, "get_text_features"):
             if chosen is not None or model.config.model_type.startswith("siglip"):
                 raise InputError(
@@ -124,13 +126,12 @@ class TransformersTeacher:
                 )
             return "projection"
         heads = [name for name in model.config.architectures or () if name.endswith("ForSequenceClassification")]
-        declared = folder is not None and (folder / "1_Pooling").is_dir()
-        if heads and chosen is None and not declared:
+        if heads and chosen is None and not (settings.folder and (settings.folder / "1_Pooling").is_dir()):
             raise InputError(
                 f"teacher {self.name}: {heads[0]} is a reranker or classifier, not trained to give a vector of a text. "
                 "Choose an embedding model, or take its token states with pool=mean or pool=cls"
             )
-        return choose_pooling(chosen, folder, teacher=self.name, prompt=self.prompt)
+        return settings.pooling(chosen, prompt=self.prompt)
 
 
 def _text_tower(model: Any) -> Callable[..., Any]:  # noqa: ANN401 - a transformers model
