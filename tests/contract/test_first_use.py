@@ -9,14 +9,35 @@ import pytest
 from typer.testing import CliRunner
 
 from consilience.cli.main import app
-from consilience.core.errors import InputError, TeacherError
+from consilience.core.errors import ConsilienceError, InputError, TeacherError
 from consilience.teachers.registry import load_teacher
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
-WORDS = "a the cat dog bird sat ran flew on in under mat house tree red blue big small and .".split()
+WORDS = [
+    "a",
+    "the",
+    "cat",
+    "dog",
+    "bird",
+    "sat",
+    "ran",
+    "flew",
+    "on",
+    "in",
+    "under",
+    "mat",
+    "house",
+    "tree",
+    "red",
+    "blue",
+    "big",
+    "small",
+    "and",
+    ".",
+]
 TEXTS = ["a cat", "the big red dog ran under a tree and in the house .", "bird", "Cat", "a small blue bird flew ."]
 LONG = "the cat and the dog ran " * 60
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -155,21 +176,27 @@ def test_a_row_is_the_librarys_of_its_text_alone(tmp_path, kind, capsys):
     ("make", "limit"),
     [
         (gpt2, 40), (roberta, 32), (lambda f: roberta(f, "XLMRoberta"), 32), (lambda f: roberta(f, "MPNet"), 32),
-        (bert, 32), (t5, None), (qwen, 64),
+        (bert, 32), (qwen, 64),
         (lambda f: build(f, "OPT", hidden_size=16, num_hidden_layers=1, num_attention_heads=2, ffn_dim=16,
                          word_embed_proj_dim=16, max_position_embeddings=20, pad_token_id=1), 20),
         (lambda f: build(f, "OpenAIGPT", n_positions=20, n_embd=16, n_layer=1, n_head=2), 20),
         (lambda f: build(f, "XLM", max_position_embeddings=20, emb_dim=16, n_layers=1, n_heads=2, pad_index=1), 20),
-        (lambda f: build(f, "DistilBert", max_position_embeddings=20, dim=16, n_layers=1, n_heads=2, hidden_dim=16), 20),
+        (lambda f: build(f, "DistilBert", max_position_embeddings=20, dim=16, n_layers=1, n_heads=2, hidden_dim=8), 20),
         (lambda f: build(f, "GPTNeoX", max_position_embeddings=48, **TINY), 48),
     ],
-    ids=["gpt2", "camembert", "xlm-r", "mpnet", "bert", "t5", "qwen2", "opt", "gpt", "xlm", "distilbert", "neox"],
+    ids=["gpt2", "camembert", "xlm-r", "mpnet", "bert", "qwen2", "opt", "gpt", "xlm", "distilbert", "neox"],
 )  # fmt: skip
 def test_the_limit_comes_from_the_position_table_whatever_its_name(tmp_path, make, limit):
     teacher = load_teacher(f"hf:{make(tmp_path)}?pool=mean&device=cpu")
     assert teacher.max_length == limit
     mixed = [LONG, *TEXTS, LONG]
     check_rows(teacher, np.concatenate([teacher.encode([text]) for text in mixed]), mixed)
+
+
+def test_relative_positions_have_no_limit(tmp_path):
+    teacher = load_teacher(f"st:{t5(tmp_path)}?device=cpu")
+    assert teacher.max_length is None
+    assert np.abs(teacher.encode([LONG + "bird"]) - teacher.encode([LONG])).max() > 0
 
 
 def test_a_length_beyond_a_gpt2_table_is_refused(tmp_path):
@@ -335,13 +362,13 @@ def test_a_folders_pooling_and_prompt_are_followed(tmp_path, capsys):
     settings = {"prompts": {"query": "the dog "}, "default_prompt_name": "query"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     teacher = load_teacher(f"hf:{folder}?device=cpu")
-    check_rows(teacher, rows_alone(folder, TEXTS), TEXTS)
-    assert teacher.prompt == "the dog "
     assert load_teacher(f"hf:{folder}?prompt=").prompt == ""
     assert capsys.readouterr().err == ""
+    check_rows(teacher, rows_alone(folder, TEXTS), TEXTS)
+    assert teacher.prompt == "the dog "
     write = (folder / "1_Pooling" / "config.json").write_text
     write('{"pooling_mode_mean_sqrt_len_tokens": true}')
-    with pytest.raises(InputError, match="mean_sqrt_len_tokens.*pool=mean, cls, last or max"):
+    with pytest.raises(InputError, match=r"mean_sqrt_len_tokens.*pool=mean, cls, last or max"):
         load_teacher(f"hf:{folder}")
     write('{"pooling_mode": "lasttoken"}')
     assert load_teacher(f"hf:{folder}").pooling == "last"
@@ -373,17 +400,48 @@ def test_an_encoder_of_a_user_that_raises_is_one_line():
         encode_checked(Broken(), ["a"])
 
 
-@pytest.mark.parametrize("verb", ["embed", "evaluate"])
-def test_verbs_end_with_two_and_leave_nothing(tmp_path, verb, monkeypatch):
+@pytest.mark.parametrize("words", ["embed c.txt --teacher st:router --out bank", "evaluate st:router --tasks grammar"])
+def test_verbs_end_in_one_line_and_leave_nothing(tmp_path, words, monkeypatch):
     monkeypatch.chdir(tmp_path)
     routed(tmp_path, allow_empty_key=False)
     (tmp_path / "c.txt").write_text("\n".join(TEXTS))
-    (tmp_path / "sts.tsv").write_text("a cat\ta dog\t3\na bird\ta tree\t1\nthe cat\tcat\t5\n")
-    words = {
-        "embed": ["embed", "c.txt", "--teacher", "st:router", "--out", "bank"],
-        "evaluate": ["evaluate", "st:router", "--out", "scores"],
-    }[verb]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert not list(tmp_path.glob("bank*")) + list(tmp_path.glob("scores*"))
+    before = set(tmp_path.iterdir())
+    result = CliRunner().invoke(app, words.split())
+    assert isinstance(result.exception, ConsilienceError), result.output  # main() prints it and exits with 2
+    assert "route=query" in str(result.exception)
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("make", [gpt2, clip, t5, qwen])
+def test_no_start_from_what_is_no_encoder(tmp_path, make):
+    from consilience.recipes.warm_start import warm_start
+
+    with pytest.raises(InputError):
+        warm_start(make(tmp_path))
+
+
+def test_no_start_from_more_tokens_than_rows(tmp_path):
+    from consilience.recipes.warm_start import warm_start
+
+    with pytest.raises(ConsilienceError, match="2[56]"):
+        warm_start(bert(tmp_path, words=25, tokenizer={"more": ["zebra"]}))
+
+
+def test_a_trunk_without_a_length_limit_has_its_tables(tmp_path):
+    from consilience.training.pair_model import open_pair_model
+
+    folder = roberta(tmp_path, "Roberta")
+    write_st(folder)
+    model = open_pair_model(str(folder))
+    assert model.max_length == 32
+    assert model.encode_ids(model.tokenize([LONG])).shape == (1, 16)
+
+
+def test_a_name_of_a_folder_and_of_a_packaged_model_is_refused(tmp_path, monkeypatch):
+    from consilience.recipes.encoders import open_encoder
+
+    monkeypatch.chdir(tmp_path)
+    bert(tmp_path / "minilm")
+    with pytest.raises(InputError, match=r"Write \./minilm or packaged:all-MiniLM-L6-v2"):
+        open_encoder("minilm")
+    assert open_encoder("./minilm").dimensions == 16

@@ -36,8 +36,8 @@ def expected(reading, texts=TEXTS):
     return np.stack([READINGS[reading](token_rows(text)) for text in texts])
 
 
-def write(folder: Path, outputs, *, axes=("b", "s"), ids="INT64", rows=len(WORDS), mask=True, extra=None) -> str:
-    """A graph whose token states are rows of a table; "states" gives them, "pooler" and "sentence" functions of them."""
+def write(folder: Path, outputs, *, axes=("b", "s"), ids="INT64", rows=10, mask=True, extra=None) -> str:
+    """A graph whose token states are rows of a table: "states"; "pooler" and "sentence" are functions of them."""
     from onnx import TensorProto, helper, numpy_helper
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 

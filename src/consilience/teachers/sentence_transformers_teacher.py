@@ -80,13 +80,11 @@ class SentenceTransformersTeacher:
             prompt = model.prompts.get(model.default_prompt_name)
         self.prompt: str = prompt or ""
         self._route = self._choose_route(spec.options.get("route"))
-        backbones = [module.model for module in model.modules() if _is_library_module(module, "Transformer")]
-        self._commit = next((getattr(backbone.config, "_commit_hash", None) for backbone in backbones), None)
+        transformers = [module for module in model.modules() if _is_library_module(module, "Transformer")]
+        self._commit = next((getattr(one.model.config, "_commit_hash", None) for one in transformers), None)
         self._tokenizer_sha256 = tokenizer_sha256(model.tokenizer) if model.tokenizer is not None else None
         self._weights_sha256 = folder_weights_sha256(folder) if folder is not None else None
-        if getattr(model.tokenizer, "pad_token", "") is None:  # any token will do: it is masked
-            model.tokenizer.pad_token = model.tokenizer.eos_token or model.tokenizer.convert_ids_to_tokens(0)
-        self.max_length = self._settle_length(backbones, spec.integer("max_length"))
+        self.max_length = self._settle_length(transformers, spec.integer("max_length"))
         self._batch_rows = _LIBRARY_BATCH_ROWS
         self._runner: TokenRunner | None = None
         self.parameters: int | None = count_parameters(model)
@@ -170,14 +168,21 @@ class SentenceTransformersTeacher:
             )
         return {} if wanted is None else {"task": wanted}
 
-    def _settle_length(self, backbones: Sequence[Any], wanted: int | None) -> int | None:
-        """Return at how many tokens texts are cut, after making the library do so."""
-        for backbone in backbones:
-            check_max_length(backbone, wanted, teacher=self.name)
-            if self._model.tokenizer is not None:
-                check_vocabulary(self._model.tokenizer, backbone, teacher=self.name)
+    def _settle_length(self, transformers: Sequence[Any], wanted: int | None) -> int | None:
+        """Return at how many tokens texts are cut, after making the library do so, and pad with a token that is there.
+
+        Args:
+            transformers: the library's Transformer modules.
+            wanted: the option ``max_length``.
+        """
+        for one in transformers:
+            check_max_length(one.model, wanted, teacher=self.name)
+            if one.tokenizer is not None:
+                check_vocabulary(one.tokenizer, one.model, teacher=self.name)
+            if getattr(one.tokenizer, "pad_token", "") is None:  # any token will do: it is masked
+                one.tokenizer.pad_token = one.tokenizer.eos_token or one.tokenizer.convert_ids_to_tokens(0)
         declared = getattr(self._model, "max_seq_length", None)
-        limits = [token_limit(declared, backbone) for backbone in backbones or [None]]
+        limits = [token_limit(declared, one.model) for one in transformers] or [token_limit(declared, None)]
         length = wanted or min((limit for limit in limits if limit is not None), default=None)
         if length is None or length == declared:
             return length
