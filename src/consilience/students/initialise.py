@@ -219,8 +219,8 @@ def _check_vocabulary(tokenizer: Tokenizer, tensors: Mapping[str, torch.Tensor],
     tokens, rows = tokenizer.get_vocab_size(with_added_tokens=True), len(tensors.get(TOKENS, ()))
     if TOKENS in tensors and tokens > rows:
         raise InputError(
-            f"{where}: the tokenizer has {tokens} tokens, the model {rows} rows. Use the model's own tokenizer, or save "
-            "the model after resize_token_embeddings"
+            f"{where}: the tokenizer has {tokens} tokens, the model {rows} rows. Use the model's own tokenizer, or "
+            "save the model after resize_token_embeddings"
         )
 
 

@@ -232,7 +232,7 @@ class HttpTeacher:
         if rows == 1 and status in (413, 422):
             fix = "Check the model's name, or leave long texts out (--max-characters N --on-fault drop)"
         else:
-            fix = "Check URL, model and key" + (f", or send fewer texts (batch_rows={rows // 2})" if rows > 1 else "")
+            fix = "Check URL, model and key" + (", or find the text with batch_rows=1" if rows > 1 else "")
         raise TeacherError(f"teacher {self.name}: the endpoint refused: {fault}. {fix}")
 
     def _pause_seconds(self, attempt: int, asked: float | None) -> float:

@@ -203,7 +203,7 @@ def test_a_batch_that_is_too_large_is_halved_for_good_and_said_once(server, caps
         (400, {"object": "error", "message": "This model's maximum context length is 512 tokens"}, "maximum context"),
         (404, {"detail": "model 'm' not found"}, r"HTTP 404 \(model 'm' not found\)\. Check URL"),
         (401, "Unauthorized", r"HTTP 401 \(Unauthorized\)"),
-        (400, {"error": "bad input"}, r"bad input.*batch_rows=1\)"),
+        (400, {"error": "bad input"}, r"bad input.*find the text with batch_rows=1"),
         (403, {}, "HTTP 403. Check"),
     ],
 )
