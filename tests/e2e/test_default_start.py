@@ -1,4 +1,4 @@
-"""What distill does when nothing is said of the start: a teacher's layers, a table where there are none, and a verdict."""
+"""What distill does when nothing is said of the start: a teacher's layers, else a table; and how it ends: a verdict."""
 
 import json
 
@@ -127,6 +127,7 @@ def test_a_student_that_is_worse_than_a_table_says_so(captions, place, tmp_path,
     monkeypatch.chdir(place)
     student = distil(captions, tmp_path / "s", place / "target", student="micro", head="linear", lr=1e-6)
     assert student.manifest["verdict"]["verdict"] == "below static"
+    assert student.manifest["verdict"]["random_start"]
     said = capsys.readouterr().err
     assert "NOT WORTH USING" in said
     assert "leave out --student" in said
@@ -142,7 +143,7 @@ def test_a_tokenizer_needs_a_shape_of_its_own(captions, place, tmp_path, monkeyp
 
 
 def test_minutes_are_spent_though_the_machine_was_busy_at_first(captions, place, tmp_path, monkeypatch):
-    """The first steps take a hundred times as long as the others: the number of steps follows what is measured later."""
+    """The first steps are slow, the others aren't: the number of steps follows what is measured later."""
     import time
 
     from consilience.training.gradients import GradientOfBatch

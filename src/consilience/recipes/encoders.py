@@ -31,12 +31,14 @@ def open_encoder(model: str | Path, *, trust_remote_code: bool = False) -> Encod
         The model behind the one protocol that evaluation knows.
 
     Raises:
-        InputError: it's none of these; the message lists what is accepted.
+        InputError: it's none of these, or two of them; the message lists what is accepted.
         TeacherError: it's a teacher and can't be loaded.
     """
     text = str(model)
     path = Path(text)
     if path.is_dir():
+        if isinstance(model, str):
+            _refuse_two_readings(text)
         return _open_folder(path, trust_remote_code)
     if path.is_file():
         if path.suffix == ".onnx":
@@ -54,6 +56,19 @@ def open_encoder(model: str | Path, *, trust_remote_code: bool = False) -> Encod
             f"{text}: no such file, folder or model. Accepted: {_ACCEPTED}; packaged: {packaged}"
         ) from error
     return _teacher(f"packaged:{name}", trust_remote_code)
+
+
+def _refuse_two_readings(text: str) -> None:
+    """Refuse a bare name that is a folder here and a packaged model."""
+    from consilience.teachers.packaged import find_packaged
+
+    if text != Path(text).name:
+        return
+    try:
+        name = find_packaged(text).name
+    except TeacherError:
+        return
+    raise InputError(f"{text}: a folder here and a packaged model. Write ./{text} or packaged:{name}")
 
 
 def _open_folder(path: Path, trust_remote_code: bool) -> Encoder:

@@ -60,13 +60,18 @@ def unfold_onnx(graph: Path, tokenizer: Path, *, name: str, max_length: int) -> 
 
 def _compare(graph: Path, folder: Path, tokenizer: Path, where: str) -> None:
     """Refuse a rebuilt model that doesn't compute what the graph does."""
+    import onnx
+
     from consilience.students.initialise import warm_start_from_folder
     from consilience.students.text import StudentEncoder
     from consilience.teachers.registry import load_teacher
+    from consilience.teachers.spec import TeacherSpec
 
     student, words, config = warm_start_from_folder(folder, head="none")
     rebuilt = StudentEncoder(student, words, name=where, max_length=config.max_length, manifest={}).encode(_PROBES)
-    original = load_teacher(f"onnx:{graph}?tokenizer={tokenizer}&max_length={config.max_length}").encode(_PROBES)
+    pooled = onnx.load(str(graph), load_external_data=False).graph.output[-1].name
+    options = {"tokenizer": str(tokenizer), "max_length": str(config.max_length), "output": pooled}
+    original = load_teacher(TeacherSpec("onnx", str(graph), options)).encode(_PROBES)
     original = original / np.linalg.norm(original, axis=1, keepdims=True)
     gap = float(np.abs(rebuilt - original).max()) if rebuilt.shape == original.shape else float("inf")
     if not gap <= _TOLERANCE:

@@ -90,6 +90,7 @@ def warm_start_from_folder(
     _check_padding(tokenizer, architecture.first_position, where)
     tensors = plain_names(_read_tensors(root / "model.safetensors"), model_type)
     fold_token_types(tensors)
+    _check_vocabulary(tokenizer, tensors, where)
     depth = int(_size(settings, "num_hidden_layers", "n_layers", where=where))
     kept = _check_layers(layers, depth, where)
     tensors = keep_layers(tensors, kept)
@@ -221,6 +222,16 @@ def _check_padding(tokenizer: Tokenizer, first_position: int, where: str) -> Non
         )
 
 
+def _check_vocabulary(tokenizer: Tokenizer, tensors: Mapping[str, torch.Tensor], where: str) -> None:
+    """Refuse a tokenizer with more tokens than the model has rows; the first text with such a token would fail."""
+    tokens, rows = tokenizer.get_vocab_size(with_added_tokens=True), len(tensors.get(TOKENS, ()))
+    if TOKENS in tensors and tokens > rows:
+        raise InputError(
+            f"{where}: the tokenizer has {tokens} tokens, the model {rows} rows. Use the model's own tokenizer, or "
+            "save the model after resize_token_embeddings"
+        )
+
+
 def _declared_length(folder: Path, root: Path, manifest: Mapping[str, Any] | None) -> int | None:
     """Return the length limit that a model states, or None."""
     if manifest is not None:
@@ -231,7 +242,8 @@ def _declared_length(folder: Path, root: Path, manifest: Mapping[str, Any] | Non
         (root, "tokenizer_config.json", "model_max_length"),
     ):
         if (place / name).is_file():
-            declared = read_json(place / name).get(key)
+            settings = read_json(place / name)
+            declared = settings.get(key) if isinstance(settings, dict) else None
             if isinstance(declared, int) and declared > 0:
                 return declared
     return None

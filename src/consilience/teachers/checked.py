@@ -12,7 +12,14 @@ from consilience.core.errors import TeacherError
 
 
 def check_embeddings(
-    embeddings: object, *, rows: int, dimensions: int | None, teacher: str, allow_zero: bool = False
+    embeddings: object,
+    *,
+    rows: int,
+    dimensions: int | None,
+    teacher: str,
+    allow_zero: bool = False,
+    first: int = 0,
+    total: int | None = None,
 ) -> NDArray[np.float32]:
     """Return the embeddings as a contiguous float32 array after checking them.
 
@@ -22,6 +29,8 @@ def check_embeddings(
         dimensions: expected width, or None when it isn't known yet.
         teacher: name for the message.
         allow_zero: accept all-zero rows (word vectors with ``unknown=zero``).
+        first: number of the first text, for the message.
+        total: texts of the call that these are a part of; ``rows`` when not given.
 
     Raises:
         TeacherError: another shape, or a row that is NaN, infinite or all zero; the message names the first such row.
@@ -36,14 +45,14 @@ def check_embeddings(
         raise TeacherError(f"teacher {teacher}: expected floating-point embeddings, got {array.dtype}. Check the model")
     array = np.ascontiguousarray(array, dtype=np.float32)
     finite = np.isfinite(array).all(axis=1)
+    half = "dtype=fp16" in teacher or "dtype=bf16" in teacher
+    remedy = "drop that text, or try " + ("dtype=fp32" if half else "another teacher")
     if not finite.all():
-        raise _bad_row(
-            teacher, int(np.argmin(finite)), rows, "holds NaN or infinity", "try dtype=fp32 or drop that text"
-        )
+        raise _bad_row(teacher, first + int(np.argmin(finite)), total or rows, "holds NaN or infinity", remedy)
     nonzero = array.any(axis=1)
     if not allow_zero and not nonzero.all():
         remedy = "drop texts that the teacher can't read, or use another teacher"
-        raise _bad_row(teacher, int(np.argmin(nonzero)), rows, "is all zero", remedy)
+        raise _bad_row(teacher, first + int(np.argmin(nonzero)), total or rows, "is all zero", remedy)
     return array
 
 
@@ -60,7 +69,11 @@ def encode_checked(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32
     Raises:
         TeacherError: NaN, infinite, all-zero or misshapen rows.
     """
-    return check_embeddings(encoder.encode(texts), rows=len(texts), dimensions=encoder.dimensions, teacher=encoder.name)
+    from consilience.teachers.boundary import model_call
+
+    with model_call(encoder.name, f"embed {len(texts)} texts", "Check the encoder"):
+        vectors = encoder.encode(texts)
+    return check_embeddings(vectors, rows=len(texts), dimensions=encoder.dimensions, teacher=encoder.name)
 
 
 def _bad_row(teacher: str, row: int, rows: int, fault: str, remedy: str) -> TeacherError:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 from consilience.core.encoder import takes_texts
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.extras import require
+from consilience.core.progress import log
+from consilience.teachers.boundary import model_call
 from consilience.teachers.checked import check_embeddings
 from consilience.teachers.pooling import normalise_rows
 from consilience.teachers.spec import TeacherSpec
@@ -27,6 +31,12 @@ _RETRIES = 6
 _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 60.0
 _TIMEOUT_SECONDS = 60.0
+_REASON_CHARACTERS = 300
+# How servers speak of too many texts in one request; a text of too many tokens isn't helped by fewer of them.
+_OF_BATCH = re.compile(
+    r"batch|too many (inputs|texts|items)|(list|array|input) (is )?too (long|large)|at most \d+ (items|texts|inputs)",
+    re.I,
+)
 
 
 class HttpTeacher:
@@ -34,8 +44,9 @@ class HttpTeacher:
 
     Requests hold up to ``batch_rows`` texts and ``batch_characters`` characters. Rate limits (429), server errors
     (5xx) and broken connections are tried again with exponential backoff and jitter, or when the server's
-    ``Retry-After`` says. The key comes from the environment variable ``key_env`` (default OPENAI_API_KEY); it is in
-    no message and no identity.
+    ``Retry-After`` says. A request that is too large for the server (413, 422, or 400 that speaks of the batch) is sent
+    in halves, and so are those after it. The key comes from the environment variable ``key_env`` (default
+    OPENAI_API_KEY); it is in no message and no identity.
 
     Args:
         spec: backend "http"; the name is the URL, the option ``model`` names the model.
@@ -78,6 +89,7 @@ class HttpTeacher:
         self._spec = spec
         self._wanted = spec.integer("dimensions")
         self._rows = spec.integer("batch_rows") or _BATCH_ROWS
+        self._refusal: str | None = None  # of a batch size that the server didn't take and that isn't said yet
         self._characters = spec.integer("batch_characters") or _BATCH_CHARACTERS
         self._interval_seconds = 60 / spec.number("requests_per_minute", float("inf"))
         retries = spec.integer("retries")
@@ -99,7 +111,8 @@ class HttpTeacher:
     def dimensions(self) -> int:
         """Width of the vectors; the first use asks the endpoint for one vector."""
         if self._dimensions is None:
-            self._embed(["a"])
+            with model_call(self.name, "ask for the width of its vectors", "Check URL, model and key"):
+                self._embed([self.prompt + "a"], 0, 1)
         if self._dimensions is None:
             raise TeacherError(f"teacher {self.name}: the endpoint gave no vector. Check it")
         return self._dimensions
@@ -124,38 +137,67 @@ class HttpTeacher:
     @takes_texts
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
-        vectors = np.concatenate([self._embed(batch) for batch in self._batches(texts)])
+        blocks: list[NDArray[np.float32]] = []
+        start = 0
+        with model_call(self.name, f"embed {len(texts)} texts", "Check URL, model and key"):
+            while start < len(texts):
+                batch = self._next_batch(texts, start)
+                block = self._embed(batch, start, len(texts))
+                if block is not None:
+                    blocks.append(block)
+                    start += len(batch)
+        vectors = np.concatenate(blocks)
         return normalise_rows(vectors) if self.normalise else vectors
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
+    def _next_batch(self, texts: Sequence[str], start: int) -> list[str]:
         batch: list[str] = []
         characters = 0
-        for text in texts:
+        for text in texts[start : start + self._rows]:
             row = self.prompt + text
-            if batch and (len(batch) == self._rows or characters + len(row) > self._characters):
-                yield batch
-                batch, characters = [], 0
+            if batch and characters + len(row) > self._characters:
+                break
             batch.append(row)
             characters += len(row)
-        if batch:
-            yield batch
+        return batch
 
-    def _embed(self, batch: list[str]) -> NDArray[np.float32]:
+    def _embed(self, batch: list[str], start: int, rows: int) -> NDArray[np.float32] | None:
+        """Return the vectors of a batch, or None after fewer rows a request were settled on.
+
+        Args:
+            batch: the texts, prompts included.
+            start: number of the first, for messages.
+            rows: texts of the whole call, for messages.
+        """
         body: dict[str, Any] = {"model": self.model, "input": batch, "encoding_format": "float"}
         if self._wanted is not None:
             body["dimensions"] = self._wanted
-        rows = self._read(self._post(body), len(batch))
+        response = self._post(body)
+        if response is None:
+            self._rows = min(self._rows, len(batch) // 2)
+            return None
+        if self._refusal is not None:
+            log(
+                f"teacher {self.name}: {len(batch)} texts a request from now on ({self._refusal}); batch_rows="
+                f"{self._rows} says so from the start"
+            )
+            self._refusal = None
         vectors = check_embeddings(
-            rows, rows=len(batch), dimensions=self._dimensions or self._wanted, teacher=self.name
+            self._read(response, len(batch)),
+            rows=len(batch),
+            dimensions=self._dimensions or self._wanted,
+            teacher=self.name,
+            first=start,
+            total=rows,
         )
         self._dimensions = int(vectors.shape[1])
         return vectors
 
     def _post(self, body: dict[str, Any]) -> Any:  # noqa: ANN401 - an httpx.Response
+        """Return the answer, or None when the server takes fewer texts a request."""
         fault = ""
         for attempt in range(self._retries + 1):
             self._wait_for_turn()
@@ -168,12 +210,10 @@ class HttpTeacher:
                 status = response.status_code
                 if status == 200:
                     return response
-                fault = f"HTTP {status}"
+                fault = f"HTTP {status}{self._reason(response)}"
                 if status not in (408, 409, 429) and status < 500:
-                    raise TeacherError(
-                        f"teacher {self.name}: the endpoint refused: {fault} {self._reason(response)}. "
-                        "Check URL, model and key"
-                    )
+                    self._refuse(fault, status, len(body["input"]))
+                    return None
                 asked = _retry_after_seconds(response.headers.get("retry-after"))
             if attempt < self._retries:
                 self._sleep(self._pause_seconds(attempt, asked))
@@ -181,6 +221,21 @@ class HttpTeacher:
             f"teacher {self.name}: no answer after {self._retries + 1} tries ({fault}). "
             "Run the command again later: finished shards are kept"
         )
+
+    def _refuse(self, fault: str, status: int, rows: int) -> None:
+        """Take note of a batch that is too large for the server; raise for every other refusal.
+
+        Raises:
+            TeacherError: fewer texts wouldn't help.
+        """
+        if rows > 1 and (status in (413, 422) or (status == 400 and _OF_BATCH.search(fault))):
+            self._refusal = self._refusal or f"{rows} were too many: {fault}"
+            return
+        if rows == 1 and status in (413, 422):
+            fix = "Check the model's name, or leave long texts out (--max-characters N --on-fault drop)"
+        else:
+            fix = "Check URL, model and key" + (", or find the text with batch_rows=1" if rows > 1 else "")
+        raise TeacherError(f"teacher {self.name}: the endpoint refused: {fault}. {fix}")
 
     def _pause_seconds(self, attempt: int, asked: float | None) -> float:
         if asked is not None:
@@ -197,30 +252,47 @@ class HttpTeacher:
             self._sleep(turn - now)
 
     def _reason(self, response: Any) -> str:  # noqa: ANN401 - an httpx.Response
+        """Return what the server says of a refusal, in brackets, or nothing.
+
+        OpenAI and vLLM answer {"error": {"message": ...}}, TEI {"error": ...}, Infinity and FastAPI {"detail": ...}
+        with a text or a list of {"loc", "msg"}, others {"message": ...} or plain text.
+        """
         try:
-            message = response.json()["error"]["message"]
-        except (ValueError, KeyError, TypeError):
-            return ""
-        key = self._client.headers.get("authorization", "").removeprefix("Bearer ")
-        shown = str(message)[:200]
+            said: Any = response.json()
+        except ValueError:
+            said = response.text
+        for key in ("error", "detail", "message", "msg"):
+            if isinstance(said, list) and said:
+                said = said[0]
+            if isinstance(said, dict) and said.get(key):
+                said = said[key]
+        shown = " ".join(str(said or "").split())
+        secret = self._client.headers.get("authorization", "").removeprefix("Bearer ")
         # Servers quote the key they were given, whole or shortened; neither is repeated.
-        return "" if key and (key in str(message) or key[:4] in shown) else f"({shown})"
+        hidden = secret and (secret in shown or secret[:4] in shown[:_REASON_CHARACTERS])
+        return "" if hidden or not shown else f" ({shown[:_REASON_CHARACTERS].rstrip('. ')})"
 
     def _read(self, response: Any, rows: int) -> NDArray[np.float32]:  # noqa: ANN401 - an httpx.Response
         try:
             data = response.json()["data"]
             indices = [int(item["index"]) for item in data]
-            lists = [item["embedding"] for item in data]
+            lists = [_floats(item["embedding"]) for item in data]
         except (ValueError, KeyError, TypeError) as error:
             raise TeacherError(
-                f"teacher {self.name}: malformed answer: expected an object with data[].index and data[].embedding. "
-                "Check that the URL is an embeddings endpoint"
+                f"teacher {self.name}: malformed answer{self._reason(response)}: expected an object with data[].index "
+                "and data[].embedding. Check that the URL is an embeddings endpoint"
             ) from error
         if sorted(indices) != list(range(rows)):
             raise TeacherError(
-                f"teacher {self.name}: expected indices 0..{rows - 1} once each, got {len(indices)} items"
+                f"teacher {self.name}: expected indices 0..{rows - 1} once each, got {len(indices)} items. Check the "
+                "server, or send fewer texts with batch_rows="
             )
         ordered = [lists[position] for position in np.argsort(indices)]
+        if any(isinstance(value, list) for row in ordered if isinstance(row, list) for value in row):
+            raise TeacherError(
+                f"teacher {self.name}: a text has a vector for each token. Start the server with a pooling (mean, cls "
+                "or last)"
+            )
         widths = {len(row) if isinstance(row, list) else -1 for row in ordered}
         if len(widths) != 1:
             raise TeacherError(f"teacher {self.name}: vectors of different widths {sorted(widths)} in one answer")
@@ -228,6 +300,13 @@ class HttpTeacher:
             return np.array(ordered, dtype=np.float32)
         except (ValueError, TypeError) as error:
             raise TeacherError(f"teacher {self.name}: an embedding holds something other than numbers") from error
+
+
+def _floats(embedding: Any) -> Any:  # noqa: ANN401 - whatever the server sent
+    """Return an embedding as a list; base64 is that of little-endian fp32, as OpenAI's clients read it."""
+    if not isinstance(embedding, str):
+        return embedding
+    return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4").tolist()
 
 
 def _retry_after_seconds(value: str | None) -> float | None:

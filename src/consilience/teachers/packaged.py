@@ -102,7 +102,8 @@ _MODELS = (
             # The package has no tokenizer; the model's is bert-base-uncased's WordPiece, the same file as MiniLM-L6's.
             "tokenizer": PackagedFile(_MINILM, _MINILM_ROOT + "tokenizer.json", _BERT_TOKENIZER),
         },
-        options={"max_length": "128"},  # the model card's max_seq_length
+        # The model card's max_seq_length; of the graph's outputs, the pooled states.
+        options={"max_length": "128", "output": "461"},
     ),
     PackagedModel(
         name="wordllama-l2-supercat-256",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from consilience.core.encoder import Encoder, takes_texts
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.hashing import content_id
+from consilience.teachers.boundary import model_call
 from consilience.teachers.packaged import find_packaged, list_packaged, packaged_files
 from consilience.teachers.spec import STORED, TeacherSpec, parse_teacher_spec, valid_options
 
@@ -117,6 +118,11 @@ class PackagedTeacher:
 
 
 def _load(spec: TeacherSpec, *, trust_remote_code: bool = False) -> Encoder:
+    with model_call(spec.canonical(), "load it", "Check that its files are whole and belong together"):
+        return _open(spec, trust_remote_code)
+
+
+def _open(spec: TeacherSpec, trust_remote_code: bool) -> Encoder:
     if spec.backend == "st":
         from consilience.teachers.sentence_transformers_teacher import SentenceTransformersTeacher
 

@@ -29,7 +29,7 @@ STORED = ("bank", "parquet", "npy")
 
 _TORCH = {"revision", "prompt", "max_length", "dtype", "device", "batch_tokens", "normalise"}
 _OPTIONS: dict[str, frozenset[str]] = {
-    "st": frozenset(_TORCH),
+    "st": frozenset(_TORCH | {"route"}),
     "hf": frozenset(_TORCH | {"pool"}),
     "onnx": frozenset({"prompt", "max_length", "batch_tokens", "normalise", "pool", "tokenizer", "output"}),
     "static": frozenset({"prompt", "max_length", "normalise", "tokenizer", "tensor", "special_tokens"}),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +12,15 @@ from numpy.typing import NDArray
 
 from consilience.core.errors import InputError, TeacherError
 from consilience.teachers.batching import plan_batches
+from consilience.teachers.boundary import PROBES, agree
 from consilience.teachers.packed_linear import can_pack, pack_linears
+from consilience.teachers.spec import TeacherSpec
 
 if TYPE_CHECKING:
     import torch
 
-PROBES = (
-    "A cat.",
-    "Two dogs are running across a snowy field.",
-    "Nobody expected the third violinist, who had never played in public before, to finish the piece alone!",
-)
-# Assumed: fp32 rounding through a few layers stays two orders of magnitude below; a wrong graph is far above.
-_PROBE_TOLERANCE = 1e-5
-_loading = threading.RLock()
+# A budget that one batch of any texts fits.
+ONE_BATCH = 1 << 40
 
 
 class TokenRunner:
@@ -38,6 +32,8 @@ class TokenRunner:
         max_length: tokens, special tokens counted, at which a text is cut.
         batch_tokens: token budget of a batch.
         finish: maps (token states (b, s, d), lengths (b,)) to vectors (b, e); rows are right-padded.
+        states: maps the model's inputs (``input_ids``, ``attention_mask`` where rows are padded) to token states, or to
+            vectors (b, e), which aren't finished; the model's ``last_hidden_state`` when not given.
     """
 
     def __init__(
@@ -48,6 +44,7 @@ class TokenRunner:
         max_length: int | None,
         batch_tokens: int,
         finish: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        states: Callable[..., torch.Tensor] | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -57,21 +54,23 @@ class TokenRunner:
         # A tokenizer of transformers is switched between padding and cutting by each call, and what a model of unknown
         # make keeps between calls is nobody's promise: threads take turns, a batch at a time.
         self._turns = threading.Lock()
+        self.states = states or self._hidden_states
+        # Masked, so any id that the model has will do where the tokenizer has none.
+        self.pad: int = tokenizer.pad_token_id or 0
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed texts, in their order; batches are formed by length inside."""
+    def encode(self, texts: Sequence[str], batch_tokens: int | None = None) -> NDArray[np.float32]:
+        """Embed texts, in their order; batches are formed by length inside, of ``batch_tokens`` if given."""
         import torch
 
         if not texts:
             raise TeacherError("teacher: encode was given no texts. Pass at least one")
         ids = self.tokenize(texts)
-        pad = self.tokenizer.pad_token_id or 0
         device = next(iter(self.model.parameters())).device
         result: NDArray[np.float32] | None = None
         with torch.inference_mode():
-            for rows in plan_batches([len(row) for row in ids], self.batch_tokens):
+            for rows in plan_batches([len(row) for row in ids], batch_tokens or self.batch_tokens):
                 longest = len(ids[rows[-1]])
-                block = np.full((len(rows), longest), pad, dtype=np.int64)
+                block = np.full((len(rows), longest), self.pad, dtype=np.int64)
                 for position, row in enumerate(rows):
                     block[position, : len(ids[row])] = ids[row]
                 lengths = torch.tensor([len(ids[row]) for row in rows], device=device)
@@ -98,17 +97,24 @@ class TokenRunner:
                 verbose=False,
             )["input_ids"]
         # A tokenizer without special tokens makes nothing of an empty text; one padding token keeps the row.
-        return [row if row else [self.tokenizer.pad_token_id or 0] for row in encoded]
+        return [row if row else [self.pad] for row in encoded]
 
     def _run(self, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         import torch
 
-        mask = None
+        given = {"input_ids": ids}
         if int(lengths.min()) < ids.shape[1]:  # without padding no mask: attention then takes its faster kernel
-            mask = (torch.arange(ids.shape[1], device=ids.device)[None, :] < lengths[:, None]).long()
+            given["attention_mask"] = (torch.arange(ids.shape[1], device=ids.device)[None, :] < lengths[:, None]).long()
         with self._turns:
-            states = self.model(input_ids=ids, attention_mask=mask, return_dict=True).last_hidden_state
-            return self.finish(states, lengths)
+            states = self.states(**given)
+            return states if states.ndim == 2 else self.finish(states, lengths)
+
+    def _hidden_states(self, **given: torch.Tensor) -> torch.Tensor:
+        output = self.model(**given, return_dict=True)
+        states = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", None)
+        if states is None or states.ndim != 3:
+            raise TypeError(f"its {type(output).__name__} has no states of tokens (last_hidden_state)")
+        return states  # type: ignore[no-any-return]
 
     def accelerate(self) -> bool:
         """Pack the weights where that is possible and reproduces the probes; return whether they are packed."""
@@ -116,24 +122,10 @@ class TokenRunner:
             return False
         expected = self.encode(PROBES)
         undo = pack_linears(self.model)
-        if _agree(self.encode(PROBES), expected):
+        if agree(self.encode(PROBES), expected):
             return True
         undo()
         return False
-
-
-def agrees_on_probes(
-    fast: Callable[[Sequence[str]], NDArray[np.float32]], slow: Callable[[Sequence[str]], NDArray[np.float32]]
-) -> bool:
-    """Tell whether two ways to embed give the same vectors of a few texts of different lengths (1e-5 of their norm)."""
-    return _agree(fast(PROBES), slow(PROBES))
-
-
-def _agree(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    if one.shape != other.shape:
-        return False
-    scale = max(float(np.linalg.norm(other, axis=1).max()), 1e-12)
-    return bool(np.abs(one - other).max() <= _PROBE_TOLERANCE * scale)
 
 
 def torch_dtype(name: str | None) -> torch.dtype:
@@ -164,54 +156,6 @@ def choose_device(name: str | None) -> str:
     return name
 
 
-def first_position(config: Any) -> int:  # noqa: ANN401 - a transformers configuration
-    """Return the number of a text's first position: RoBERTa's family counts from the padding token's id + 1 on."""
-    late = getattr(config, "model_type", "") in {"roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl"}
-    return (getattr(config, "pad_token_id", None) or 0) + 1 if late else 0
-
-
-def check_max_length(model: torch.nn.Module, max_length: int | None, *, teacher: str) -> None:
-    """Refuse a length that a table of learned positions doesn't have; the model would fail at the first long text.
-
-    Raises:
-        InputError: ``max_length`` is above what the table allows.
-    """
-    import torch
-
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
-            longest = module.num_embeddings - first_position(model.config)
-            if max_length is not None and max_length > longest:
-                raise InputError(
-                    f"teacher {teacher}: expected max_length of at most {longest}, the positions that the model has "
-                    f"learned, got {max_length}. Lower it"
-                )
-
-
-@contextmanager
-def quiet_loading() -> Iterator[None]:
-    """Silence the loading bars and reports of transformers: the load either succeeds or raises.
-
-    Bars, levels and the type that transformers loads in are the process's: threads load one after another.
-    """
-    from transformers.utils import logging as transformers_logging
-
-    with _loading:
-        bars, level = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
-        st_logger = logging.getLogger("sentence_transformers")
-        st_level = st_logger.level
-        transformers_logging.disable_progress_bar()
-        transformers_logging.set_verbosity_error()
-        st_logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            st_logger.setLevel(st_level)
-            transformers_logging.set_verbosity(level)
-            if bars:
-                transformers_logging.enable_progress_bar()
-
-
 def drop_pooler(model: torch.nn.Module) -> None:
     """Remove the pooler of a BERT-like backbone: nothing here reads it."""
     if type(getattr(model, "pooler", None)).__name__.endswith("Pooler"):
@@ -223,23 +167,20 @@ def count_parameters(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def check_local(name: str, backend: str) -> Path | None:
-    """Return the folder that ``name`` is, or None when it has to be a hub id.
+def check_local(spec: TeacherSpec) -> Path | None:
+    """Return the folder that the spec names, or None when it has to be a hub id.
 
     Raises:
         TeacherError: it looks like a path and isn't there.
+        InputError: a revision of a folder, which has none.
     """
-    path = Path(name).expanduser()
+    path, where = Path(spec.name).expanduser(), f"teacher {spec.canonical()}"
     if path.is_dir():
+        if "revision" in spec.options:
+            raise InputError(f"{where}: {path} is a folder here, which has no revisions. Leave revision= out")
         return path
     if path.is_file():
-        raise TeacherError(f"teacher {backend}:{name}: expected a model folder, got a file")
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise TeacherError(f"teacher {backend}:{name}: no such folder. Check the path")
+        raise TeacherError(f"{where}: expected a model folder, got a file")
+    if path.is_absolute() or spec.name.startswith((".", "~")) or spec.name.count("/") > 1:
+        raise TeacherError(f"{where}: no such folder. Check the path")
     return None
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, shortened."""
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:300]

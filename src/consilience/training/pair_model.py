@@ -45,7 +45,7 @@ class PairModel:
         self.backbone = find_backbone(model)
         self.module: nn.Module = model.module if isinstance(model, StudentEncoder) else model
         self._tokenizer = _fast_tokenizer(model, name)
-        self.max_length = int(model.max_length if isinstance(model, StudentEncoder) else model.max_seq_length or 512)
+        self.max_length = model.max_length if isinstance(model, StudentEncoder) else _token_limit(model)
         self._tokenizer.enable_truncation(self.max_length)
         self._tokenizer.no_padding()
         self.pad = pad_id(self._tokenizer)
@@ -183,7 +183,10 @@ def open_pair_model(model: Any) -> PairModel:  # noqa: ANN401 - a path, a name o
         from consilience.core.extras import require
 
         library = require("sentence_transformers", extra="st", purpose="to adapt a sentence-transformers model")
-        opened = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        from consilience.teachers.boundary import loading
+
+        with loading(name):
+            opened = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         return PairModel(opened, name=name)
     raise InputError(
         f"{model}: expected a student, an exported or sentence-transformers folder, or packaged:NAME. Adapters need "
@@ -204,6 +207,12 @@ def _folder(text: str) -> Path:
     if found is None:
         raise InputError(f"{text}: isn't a sentence-transformers folder, so nothing can be attached to it")
     return found.parent
+
+
+def _token_limit(model: Any) -> int:  # noqa: ANN401 - a SentenceTransformer
+    from consilience.teachers.position_limit import token_limit
+
+    return token_limit(model.max_seq_length, getattr(model[0], "model", None)) or 512
 
 
 def _fast_tokenizer(model: Any, name: str) -> Any:  # noqa: ANN401 - a tokenizers.Tokenizer

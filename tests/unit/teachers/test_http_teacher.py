@@ -145,3 +145,137 @@ def test_order_by_index():
 
     teacher, _ = make(handler)
     np.testing.assert_array_equal(teacher.encode(["a", "b", "c"])[:, 0], [0, 1, 2])
+
+
+REFUSALS = {
+    "tei": (
+        422,
+        {"error": "batch size 9 > maximum allowed batch size 4", "error_type": "Validation"},
+        "maximum allowed",
+    ),
+    "infinity": (422, {"detail": [{"loc": ["body", "input"], "msg": "List should have at most 4 items"}]}, "at most 4"),
+    "fastapi": (422, {"detail": "list too long: at most 4"}, "list too long"),
+    "vllm": (400, {"object": "error", "message": "batch too large", "code": 400}, "batch too large"),
+    "dashscope": (400, {"error": {"message": "batch size is invalid, not larger than 4"}}, "not larger than 4"),
+    "nginx": (413, "<h1>Request Entity Too Large</h1>", "Request Entity Too Large"),
+}
+
+
+def refusing(status, body, most=4):
+    sizes = []
+
+    def handler(request):
+        texts = texts_of(request)
+        sizes.append(len(texts))
+        if len(texts) > most:
+            return httpx.Response(status, **({"text": body} if isinstance(body, str) else {"json": body}))
+        return answer(texts)
+
+    handler.sizes = sizes
+    return handler
+
+
+@pytest.mark.parametrize("server", REFUSALS)
+def test_a_batch_that_is_too_large_is_halved_for_good_and_said_once(server, capsys):
+    status, body, reason = REFUSALS[server]
+    handler = refusing(status, body)
+    teacher, waits = make(handler)
+    texts = ["x" * n for n in range(1, 19)]
+    vectors = teacher.encode(texts)
+    assert vectors[:, 0].tolist() == list(range(1, 19))
+    assert handler.sizes == [18, 9, 4, 4, 4, 4, 2]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert reason in said
+    assert "batch_rows=4" in said
+    teacher.encode(texts)
+    assert max(handler.sizes[7:]) == 4
+    assert capsys.readouterr().err == ""
+    assert waits == []
+    told, _ = make(refusing(status, body), "&batch_rows=4")  # the fix that was named
+    assert told.encode(texts).tobytes() == vectors.tobytes()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "match"),
+    [
+        (400, {"object": "error", "message": "This model's maximum context length is 512 tokens"}, "maximum context"),
+        (404, {"detail": "model 'm' not found"}, r"HTTP 404 \(model 'm' not found\)\. Check URL"),
+        (401, "Unauthorized", r"HTTP 401 \(Unauthorized\)"),
+        (400, {"error": "bad input"}, r"bad input.*find the text with batch_rows=1"),
+        (403, {}, "HTTP 403. Check"),
+    ],
+)
+def test_other_refusals_show_the_reason(status, body, match):
+    given = {"text": body} if isinstance(body, str) else {"json": body}
+    teacher, _ = make(lambda request: httpx.Response(status, **given))
+    with pytest.raises(TeacherError, match=match):
+        teacher.encode(["a", "b"])
+
+
+def test_one_text_that_is_too_large_names_the_option():
+    teacher, _ = make(lambda request: httpx.Response(413, text="too large"))
+    with pytest.raises(TeacherError, match=r"413 \(too large\).*--max-characters"):
+        teacher.encode(["a", "b"])
+
+
+def test_a_reason_is_shown_when_tries_run_out_and_for_errors_with_status_200():
+    teacher, _ = make(lambda request: httpx.Response(503, json={"error": "Model is overloaded"}), "&retries=1")
+    with pytest.raises(TeacherError, match=r"HTTP 503 \(Model is overloaded\)"):
+        teacher.encode(["a"])
+    teacher, _ = make(lambda request: httpx.Response(200, json={"error": {"message": "no such model"}}))
+    with pytest.raises(TeacherError, match=r"malformed answer \(no such model\)"):
+        teacher.encode(["a"])
+    teacher, _ = make(lambda request: httpx.Response(200, text="<html>hello</html>"))
+    with pytest.raises(TeacherError, match="malformed answer"):
+        teacher.encode(["a"])
+
+
+def test_base64_is_read_as_little_endian_fp32():
+    import base64
+
+    def handler(request):
+        rows = [np.array([len(text), 0.25], dtype="<f4").tobytes() for text in texts_of(request)]
+        data = [{"index": i, "embedding": base64.b64encode(row).decode()} for i, row in enumerate(rows)]
+        return httpx.Response(200, json={"data": data})
+
+    teacher, _ = make(handler)
+    assert teacher.encode(["abc", "a"]).tolist() == [[3, 0.25], [1, 0.25]]
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_vectors_of_tokens_are_refused(tokens):
+    data = [{"index": 0, "embedding": [[1.0, 2.0]] * tokens}]
+    teacher, _ = make(lambda request: answer(texts_of(request), data=data))
+    with pytest.raises(TeacherError, match="vector for each token"):
+        teacher.encode(["a"])
+
+
+def test_a_bad_row_is_counted_in_the_whole_call():
+    def handler(request):
+        texts = texts_of(request)
+        rows = [{"index": i, "embedding": [None if text == "bad" else 1.0]} for i, text in enumerate(texts)]
+        return httpx.Response(200, json={"data": rows})
+
+    teacher, _ = make(handler, "&batch_rows=2")
+    with pytest.raises(TeacherError, match=r"text 3 \(of 5 in this call\) holds NaN"):
+        teacher.encode(["a", "b", "c", "bad", "e"])
+
+
+def test_a_change_of_width_in_mid_run_is_refused():
+    def handler(request):
+        return httpx.Response(200, json={"data": [{"index": 0, "embedding": [1.0] * len(texts_of(request)[0])}]})
+
+    teacher, _ = make(handler, "&batch_rows=1")
+    with pytest.raises(TeacherError, match=r"\(1, 2\), got \(1, 3\)"):
+        teacher.encode(["ab", "abc"])
+
+
+def test_whatever_the_client_raises_is_one_line():
+    def handler(request):
+        raise RuntimeError("surprise\nwith lines")
+
+    teacher, _ = make(handler)
+    with pytest.raises(TeacherError, match=r"can't embed 1 texts: RuntimeError: surprise\. Check URL"):
+        teacher.encode(["a"])

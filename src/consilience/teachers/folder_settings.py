@@ -1,0 +1,84 @@
+"""What a sentence-transformers folder says of its vectors, for the backends that run its graph or backbone alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from consilience.core.errors import InputError
+from consilience.core.files import read_json
+from consilience.core.progress import log
+from consilience.teachers.spec import POOLINGS
+
+_MODES = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
+_PLAIN = {"Transformer", "Pooling", "Normalize"}
+
+
+@dataclass(frozen=True)
+class FolderSettings:
+    """The settings of a folder; a folder of another kind, or none, has none.
+
+    Args:
+        folder: where ``modules.json``, ``1_Pooling`` and the rest would lie.
+        teacher: name for messages.
+    """
+
+    folder: Path | None
+    teacher: str
+
+    def prompt(self, chosen: str | None) -> str:
+        """Return the chosen prompt, else the folder's default one, as sentence-transformers puts it."""
+        if chosen is not None:
+            return chosen
+        settings = self._read("config_sentence_transformers.json")
+        prompts, name = settings.get("prompts"), settings.get("default_prompt_name")
+        return str(prompts.get(name) or "") if isinstance(prompts, dict) and name is not None else ""
+
+    def lowercase(self, tokenizer: Any) -> None:  # noqa: ANN401 - tokenizers.Tokenizer
+        """Make the tokenizer lower case where the folder asks for it."""
+        if self._read("sentence_bert_config.json").get("do_lower_case"):
+            from tokenizers import normalizers
+
+            own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+
+    def pooling(self, chosen: str | None, *, prompt: str) -> str:
+        """Return how token states become one vector: as chosen, else as ``1_Pooling`` says, else their mean.
+
+        The mean is what sentence-transformers takes where nothing is said; that it was taken is said.
+
+        Raises:
+            InputError: the folder asks for a pooling, or modules after it, that aren't run here.
+        """
+        if chosen is not None:
+            return chosen
+        modules = self._read("modules.json")
+        kinds = [str(item.get("type")).rsplit(".", 1)[-1] for item in modules if isinstance(item, dict)]
+        more = [kind for kind in kinds if kind not in _PLAIN]
+        settings = self._read("1_Pooling/config.json")
+        if not settings and not more:
+            log(
+                f"teacher {self.teacher}: nothing says how token states are pooled, so their mean is taken (pool= "
+                "chooses)"
+            )
+            return "mean"
+        modes = settings.get("pooling_mode") or [
+            key.removeprefix("pooling_mode_") for key, on in settings.items() if key.startswith("pooling_mode_") and on
+        ]
+        modes = [modes] if isinstance(modes, str) else modes
+        found = str(_MODES.get(modes[0], modes[0])) if len(modes) == 1 else ""
+        left_out = bool(prompt) and not settings.get("include_prompt", True)
+        if more or left_out or found not in POOLINGS:
+            asked = "the modules " + ", ".join(more) if more else "the pooling " + (" + ".join(modes) or "of nothing")
+            asked += " without the prompt" if left_out else ""
+            raise InputError(
+                f"teacher {self.teacher}: its folder asks for {asked}, which only st: with the folder runs. Use that, "
+                f"or choose pool={', '.join(POOLINGS[:-1])} or {POOLINGS[-1]} of the bare token states"
+            )
+        return found
+
+    def _read(self, name: str) -> Any:  # noqa: ANN401 - JSON
+        path = None if self.folder is None else self.folder / name
+        settings = read_json(path) if path is not None and path.is_file() else {}
+        return settings if isinstance(settings, list if name == "modules.json" else dict) else {}
