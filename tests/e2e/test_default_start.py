@@ -72,7 +72,7 @@ def test_the_start_is_the_reference_teachers_most_influential_layers(
     manifest = student.manifest
     assert (manifest["preset"], manifest["config"]["head"]) == ("warm", "none")
     assert manifest["config"]["layers"] == 3  # two thirds of four, for a small corpus
-    assert manifest["start"]["init"] == {"backend": "hf", "name": "first"}
+    assert manifest["start"]["init"] == {"backend": "st", "name": "first"}
     assert (manifest["training"]["lr"], manifest["training"]["objective"]) == (WARM_LR, "mimicry")
     said = capsys.readouterr().err
     assert "starts from 3 of 4 layers of hf:first (0, 2, 3)" in said
@@ -118,22 +118,21 @@ def test_where_no_teacher_has_layers_the_start_is_a_fitted_table(captions, tmp_p
     assert student.manifest["preset"] == "static"
     assert "a static table, fitted to the target" in capsys.readouterr().err
     first = json.loads((tmp_path / "s" / "log.jsonl").read_text().splitlines()[0])["gauges"]
-    assert first["target_cosine"] > 0.9  # sums of word vectors: a table is the right model
+    assert first["target_cosine"] > 0.5  # of 360 texts; a random table's is near 0
     verdict = student.manifest["verdict"]
     assert abs(verdict["neighbours_kept"] - verdict["static_neighbours_kept"]) < 0.1
 
 
-def test_a_student_that_is_worse_than_a_table_says_so(captions, place, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(place)
-    student = distil(captions, tmp_path / "s", place / "target", student="micro", head="linear", lr=1e-6)
+def test_a_student_that_is_worse_than_a_table_says_so(captions, tmp_path, word_sum_bank, capsys):
+    bank = word_sum_bank(tmp_path / "bank", captions, captions, 24)
+    student = distil(captions, tmp_path / "s", bank, student="micro", head="linear", lr=1e-6)
     assert student.manifest["verdict"]["verdict"] == "below static"
-    assert student.manifest["verdict"]["random_start"]
     said = capsys.readouterr().err
     assert "NOT WORTH USING" in said
     assert "leave out --student" in said
     # The command that mends it does.
-    mended = distil(captions, tmp_path / "s", place / "target", overwrite=True)
-    assert mended.manifest["verdict"]["verdict"] != "below static"
+    mended = distil(captions, tmp_path / "s", bank, overwrite=True)
+    assert mended.manifest["verdict"]["verdict"] == "ok"
 
 
 def test_a_tokenizer_needs_a_shape_of_its_own(captions, place, tmp_path, monkeypatch):

@@ -174,7 +174,7 @@ def test_nested_widths_are_trained_and_the_frame_is_turned(captions, bank, tmp_p
 def test_a_start_and_a_size_exclude_each_other(captions, bank, tmp_path):
     for change, message in [
         ({"init": "packaged:all-MiniLM-L6-v2"}, "exclude each other"),
-        ({"layers": (0,)}, "--init"),
+        ({"layers": (0,)}, "--layers picks a trained model's layers"),
         ({"student": "static", "head": "mlp"}, "static student has no --head"),
         ({"matryoshka": (64,)}, "below the embedding's 16"),
         ({"cache_rows": 0}, "--cache-rows"),

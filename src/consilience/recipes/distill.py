@@ -336,15 +336,11 @@ def _fit_static(
 
     module: Any = start.module
     tokens = module.embedding.weight if start.name == STATIC else module.backbone.get_parameter(TOKENS)
+    trained = tokens.detach().float().numpy() if start.taught_by else None
     rows, held_out = _split(len(store), settings)
-    if len(rows) < tokens.shape[1]:
-        if start.fits_table:
-            raise InputError(
-                f"distill: a table of width {tokens.shape[1]} is fitted to at least as many texts, the corpus has "
-                f"{len(rows)} to train on. Give more texts, or name a start with --init"
-            )
+    if trained is not None and len(rows) < trained.shape[1]:
         return None
-    table = fit_table(tokens.detach().float().numpy(), store, bank, rows, axes=axes)
+    table = fit_table(trained, store, bank, rows, axes=axes, vocabulary=len(tokens))
     if start.fits_table:
         with torch.no_grad():
             tokens.copy_(torch.from_numpy(table))

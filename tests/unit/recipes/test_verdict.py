@@ -1,0 +1,38 @@
+"""The verdict on a training: what it compares, what it says, and which command it names."""
+
+import numpy as np
+import pytest
+
+from consilience.recipes.default_start import most_influential
+from consilience.recipes.verdict import describe, judge
+
+
+def readings(*kept):
+    return [{"neighbours_kept": share} for share in kept]
+
+
+@pytest.mark.parametrize(
+    ("kept", "static", "random", "verdict", "said"),
+    [
+        ((0.3, 0.5, 0.60, 0.61), 0.5, False, "ok", "held-out texts"),
+        ((0.3, 0.4, 0.50, 0.56), 0.5, False, "rising", "run the same command with --minutes 6 --overwrite"),
+        ((0.0, 0.1, 0.15, 0.20), 0.5, False, "below static", "--minutes 6 --overwrite"),
+        ((0.0, 0.1, 0.15, 0.20), 0.5, True, "below static", "leave out --student"),
+        ((0.3, 0.6), None, False, "ok", "held-out texts"),
+    ],
+)
+def test_verdicts(kept, static, random, verdict, said):
+    found = judge(static=static, held_out=200, readings=readings(*kept), random=random)
+    assert found["verdict"] == verdict
+    line = describe(found, parameters=19_000_000, operations=None, length="--minutes 2")
+    assert line.startswith(f"keeps {kept[-1]:.0%} of its target's")
+    assert said in line
+    assert ("a static table" in line) == (static is not None)
+    assert ("NOT WORTH USING" in line) == (verdict == "below static")
+
+
+def test_small_corpora_keep_more_layers_and_the_order_stays():
+    influence = np.array([0.31, 0.12, 0.10, 0.12, 0.15, 0.55])
+    assert most_influential(influence, rows=2_000) == (0, 1, 4, 5)
+    assert most_influential(influence, rows=200_000) == (0, 4, 5)
+    assert most_influential(influence[:1], rows=2_000) == (0,)
