@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from consilience.recipes.recipe_checks import EXISTING, has_sts_data, sts_folder
 
 if TYPE_CHECKING:
     from consilience.core.encoder import Encoder
-    from consilience.recipes.recipe_file import Recipe
+    from consilience.recipes.recipe_file import Recipe, TeacherPart
 
 SPECTRUM_ROWS = 2_000  # assumed: enough that a rank of a few hundred is not limited by the sample
 
@@ -43,6 +43,7 @@ def measure_run(
     texts: Mapping[str, Any],
     *,
     student: Path,
+    static: Path | None,
     target: Path,
     banks: Mapping[str, Path],
     out: Path,
@@ -54,6 +55,7 @@ def measure_run(
         recipe: the recipe.
         texts: the corpus arguments that the verbs share.
         student: the finished student's folder.
+        static: the static student's of the same teachers.
         target: the consensus'.
         banks: the banks' by teacher name.
         out: the artefact's folder.
@@ -65,12 +67,11 @@ def measure_run(
     work, _ = begin_artefact(out, plan)
     encoder = open_encoder(student)
     models: list[tuple[str, Any]] = [("student", encoder)]
+    if static is not None:
+        models.append(("static", open_encoder(static)))
     if recipe.evaluate.compare:
-        models += [
-            (teacher.name, teacher_spec(teacher.model_dump()))
-            for teacher in recipe.teachers
-            if teacher.spec.partition(":")[0] not in EXISTING  # stored vectors can't embed a task's sentences
-        ]
+        teachers = embedding_teachers(recipe.teachers)
+        models += [(teacher.name, teacher_spec(teacher.model_dump())) for teacher in teachers]
     found = evaluate(
         [model for _, model in models], tasks=tasks_to_run(recipe), data=recipe.evaluate.data, seed=recipe.seed
     ).to_json()
@@ -81,6 +82,11 @@ def measure_run(
     write_json(work / "evaluation.json", found)
     write_json(work / "spectra.json", _spectra(recipe, texts, encoder, target, banks))
     finish_artefact(out, kind="evaluation", manifest=plan, files=["evaluation.json", "spectra.json"])
+
+
+def embedding_teachers(teachers: Sequence[TeacherPart]) -> list[TeacherPart]:
+    """Return the teachers that can embed a task's sentences: stored vectors can't."""
+    return [teacher for teacher in teachers if teacher.spec.partition(":")[0] not in EXISTING]
 
 
 def teacher_spec(teacher: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from consilience.recipes.recipe_values import did_you_mean
 
 BUDGETS = ("steps", "epochs", "minutes")
 FORMATS = ("sentence-transformers", "onnx")
-RESERVED_NAMES = ("student", "consensus")
+RESERVED_NAMES = ("student", "static", "consensus")
 EXISTING = ("bank", "parquet", "npy")  # specs of embeddings that exist: read by banks, not loaded as a model
 # Backends whose name is a path, relative to the recipe; the others' names are paths only when such a folder exists.
 _PATH_BACKENDS = ("onnx", "static", "vectors", "bank", "parquet", "npy")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.files import atomic_write, read_json, write_json
+from consilience.core.progress import log
 from consilience.recipes.staged_folder import StagedResult, begin_staged, recorded_command, require_staged_folder
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def run(
 
     results = collect_results(checked, made, stages.results, command=command)
     write_report(folder, results)
+    if results["verdict"] is not None:
+        log(f"{folder}: {results['verdict']['said']}")
     return RunResult(folder, stages.results, results)
 
 
@@ -78,6 +81,7 @@ class MadeStages:
     banks: Mapping[str, StageResult]
     frames: StageResult
     consensus: StageResult
+    static: StageResult | None
     student: StageResult
     evaluation: StageResult
     export: StageResult
@@ -144,17 +148,15 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
             target=target.path,
             student=shape or recipe.student.preset,
             seed=recipe.seed,
-            teachers=[
-                teacher.spec
-                for teacher in sorted(recipe.teachers, key=lambda teacher: teacher.name != recipe.align.reference)
-            ],
+            teachers=[teacher.spec for teacher in _reference_first(recipe)],
             out=out,
             **options,
             **train,
         ),
     )
 
-    plan = _evaluation_inputs(recipe, student, target, {name: bank.id for name, bank in banks.items()})
+    static = _static_stage(recipe, stages)
+    plan = _evaluation_inputs(recipe, student, target, {name: bank.id for name, bank in banks.items()}, static)
     evaluation = stages.stage(
         "evaluate",
         _when(student, **plan),
@@ -162,6 +164,7 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
             recipe,
             corpus_options(recipe, corpus),
             student=student.path,
+            static=None if static is None else static.path,
             target=target.path,
             banks={name: bank.path for name, bank in banks.items()},
             out=out,
@@ -182,7 +185,26 @@ def _run_stages(recipe: Recipe, stages: Stages, command: str) -> MadeStages:
             title=recipe.name,
         ),
     )
-    return MadeStages(corpus, banks, frames, target, student, evaluation, exported)
+    return MadeStages(corpus, banks, frames, target, static, student, evaluation, exported)
+
+
+def _reference_first(recipe: Recipe) -> list[TeacherPart]:
+    return sorted(recipe.teachers, key=lambda teacher: teacher.name != recipe.align.reference)
+
+
+def _static_stage(recipe: Recipe, stages: Stages) -> StageResult | None:
+    """Make the static student of the same teachers, which costs minutes and no training: what a student has to beat."""
+    from consilience.recipes.measure import embedding_teachers, teacher_spec
+    from consilience.recipes.static import static
+
+    teachers = embedding_teachers(_reference_first(recipe))
+    if not recipe.evaluate.compare or not teachers:
+        return None
+    options = [teacher.model_dump(include={"prompt", "max_length"}) for teacher in teachers]
+    inputs = {"teachers": [teacher_content(teacher) for teacher in teachers], "options": options, "seed": recipe.seed}
+    specs = [teacher_spec(teacher.model_dump()) for teacher in teachers]
+    # A map of tokens at its null makes a worse baseline, and is no reason to end a run.
+    return stages.stage("static", inputs, lambda out: static(specs, force=True, seed=recipe.seed, out=out))
 
 
 def _embed_stage(recipe: Recipe, teacher: TeacherPart, corpus: StageResult, stages: Stages) -> StageResult:
@@ -292,7 +314,11 @@ def corpus_options(recipe: Recipe, corpus: StageResult) -> dict[str, Any]:
 
 
 def _evaluation_inputs(
-    recipe: Recipe, student: StageResult, target: StageResult, bank_ids: Mapping[str, str | None]
+    recipe: Recipe,
+    student: StageResult,
+    target: StageResult,
+    bank_ids: Mapping[str, str | None],
+    static: StageResult | None,
 ) -> dict[str, Any]:
     from consilience.recipes.measure import sts_content, tasks_to_run
 
@@ -305,4 +331,5 @@ def _evaluation_inputs(
         "data": sts_content(recipe) if tasks != ["grammar"] else None,
         "seed": recipe.seed,
         "compare": recipe.evaluate.compare,
+        **({} if static is None else {"static": static.key}),
     }

@@ -15,6 +15,7 @@ from consilience.core.files import read_json, temporary_sibling
 from consilience.recipes.align import GPA_FRAME
 from consilience.recipes.bars import judge_bars
 from consilience.recipes.staged_folder import LINK, write_staged_report
+from consilience.recipes.verdict import judge_run
 
 if TYPE_CHECKING:
     from consilience.recipes.recipe_file import Recipe
@@ -65,6 +66,8 @@ def collect_results(recipe: Recipe, made: MadeStages, stages: Sequence[StageResu
         "export": _export(recipe, made.export),
         "stages": [stage.to_json() for stage in stages],
     }
+    trained = _manifest(made.student).get("verdict")
+    results["verdict"] = judge_run(evaluation, trained, reference=recipe.align.reference)
     return {**results, "bars": judge_bars(recipe.bars, results)}
 
 

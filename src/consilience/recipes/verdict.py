@@ -143,3 +143,49 @@ def describe(found: Mapping[str, Any], *, parameters: int, operations: float | N
     if found["random_start"]:
         mend = "leave out --student, so that it starts from a teacher's layers, and add --overwrite"
     return f"{text}. NOT WORTH USING, since the table is better: {mend}"
+
+
+def judge_run(
+    evaluation: Mapping[str, Any], trained: Mapping[str, Any] | None, *, reference: str | None
+) -> dict[str, Any] | None:
+    """Judge a run by its tasks, beside the reference teacher and the static student of the same teachers.
+
+    Args:
+        evaluation: with ``models``: name, mean, parameters, speed.
+        trained: the training's own verdict.
+        reference: name of the reference teacher; None in a frame that is nobody's.
+
+    Returns:
+        The shares of the reference's mean score, and all of it in words as ``said``; None without anything to compare.
+    """
+    models = {model["model"]: model for model in evaluation["models"]}
+    student, static = models["student"], models.get("static")
+    teacher = models.get(str(reference))
+    if teacher is None and static is None:
+        return None
+    found: dict[str, Any] = {"tasks": len(student["mean_of"])}
+    said = []
+    if teacher is not None:
+        found["kept"] = round(student["mean"] / teacher["mean"], 4)
+        said.append(f"keeps {found['kept']:.1%} of {reference}'s mean score over {found['tasks']} tasks")
+        speeds = [model.get("sentences_per_second") for model in (student, teacher)]
+        if all(speeds):
+            found["speed"] = round(speeds[0]["median"] / speeds[1]["median"], 2)
+            said.append(f"at {found['speed']:.1f} times its speed")
+        if student["parameters"] and teacher["parameters"]:
+            found["size"] = round(student["parameters"] / teacher["parameters"], 2)
+            said.append(f"with {found['size']:.2f} of its parameters")
+    if trained is not None:
+        said.append(f"and {trained['neighbours_kept']:.0%} of its target's nearest neighbours on held-out texts")
+    line = "the student " + ", ".join(said)
+    if static is not None:
+        found["static"] = round(static["mean"], 4)
+        line += (
+            f"; its mean is {student['mean']:.3f}, that of a static student of the same teachers, which needs no "
+            f"training, {static['mean']:.3f}"
+        )
+        if student["mean"] < static["mean"]:
+            line += ". NOT WORTH USING: take the static student, or give [train] three times the minutes"
+    if trained is not None and trained["verdict"] == "rising":
+        line += ". It was still rising: give [train] three times the minutes"
+    return {**found, "said": line}

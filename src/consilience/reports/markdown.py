@@ -98,6 +98,8 @@ def _summary(results: Json) -> str:
         f"Mean Spearman over {over}: **{student['mean']:.4f}** "
         f"[{student['mean_low']:.3f}, {student['mean_high']:.3f}].",
     ]
+    if results.get("verdict"):
+        lines += ["", f"**Verdict:** {results['verdict']['said']}."]
     if results["skipped_tasks"]:
         lines += ["", f"Not measured, because their data isn't here: {', '.join(results['skipped_tasks'])}."]
     return "\n".join(lines)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from consilience.recipes.default_start import most_influential
-from consilience.recipes.verdict import describe, judge
+from consilience.recipes.verdict import describe, judge, judge_run
 
 
 def readings(*kept):
@@ -36,3 +36,22 @@ def test_small_corpora_keep_more_layers_and_the_order_stays():
     assert most_influential(influence, rows=2_000) == (0, 1, 4, 5)
     assert most_influential(influence, rows=200_000) == (0, 4, 5)
     assert most_influential(influence[:1], rows=2_000) == (0,)
+
+
+def model(name, mean, speed):
+    return {
+        "model": name, "mean": mean, "mean_of": ["a", "b"], "parameters": 10, "sentences_per_second": {"median": speed}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("mean", "wanted"), [(0.7, None), (0.5, "NOT WORTH USING")])
+def test_a_run_is_judged_beside_the_reference_and_the_static_student(mean, wanted):
+    models = [model("student", mean, 200), model("static", 0.6, 9000), model("big", 0.8, 50)]
+    found = judge_run({"models": models}, {"neighbours_kept": 0.5, "verdict": "ok"}, reference="big")
+    assert (found["kept"], found["speed"], found["static"]) == (round(mean / 0.8, 4), 4.0, 0.6)
+    assert f"keeps {mean / 0.8:.1%} of big's mean score over 2 tasks, at 4.0 times its speed" in found["said"]
+    assert ("NOT WORTH USING" in found["said"]) == (wanted is not None)
+
+
+def test_without_anything_to_compare_a_run_has_no_verdict():
+    assert judge_run({"models": [model("student", 0.5, 1)]}, None, reference=None) is None
