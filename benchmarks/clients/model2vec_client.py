@@ -1,0 +1,10 @@
+"""model2vec: ``StaticModel.from_pretrained(FOLDER)``."""
+
+import sys
+
+from client import answer, versions
+from model2vec import StaticModel
+
+folder, texts = sys.argv[1], sys.argv[2]
+model = StaticModel.from_pretrained(folder)
+answer(lambda given: model.encode(given), texts, versions("model2vec"))
