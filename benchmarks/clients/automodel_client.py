@@ -1,6 +1,5 @@
 """transformers alone: the model card's own snippet, with other texts."""
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ def encode(given):
     """Run the card's code on these texts."""
     scope = {}
     code_here = code.replace("path/to/this/folder", folder)
-    exec(code_here.replace('["a cat sleeps", "a kitten is asleep"]', json.dumps(given)), scope)
+    exec(code_here.replace('["a cat sleeps", "a kitten is asleep"]', repr(given)), scope)
     return scope["embeddings"].tolist()
 
 

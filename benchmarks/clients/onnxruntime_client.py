@@ -1,6 +1,5 @@
 """onnxruntime and tokenizers alone: the model card's own snippet, with other texts."""
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ def encode(given):
     for part in [[text] for text in given] if file else [given]:
         scope = {}
         code_here = code.replace("path/to/this/folder", folder).replace("onnx/model.onnx", file or "onnx/model.onnx")
-        exec(code_here.replace('["a cat sleeps", "a kitten is asleep"]', json.dumps(part)), scope)
+        exec(code_here.replace('["a cat sleeps", "a kitten is asleep"]', repr(part)), scope)
         rows += scope["embeddings"].tolist()
     return rows
 

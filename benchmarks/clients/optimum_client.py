@@ -1,6 +1,5 @@
 """optimum's ``ORTModelForFeatureExtraction``: token states, then their mean and the card's steps behind it."""
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ def encode(given):
     """Run the card's code with optimum's model in AutoModel's place."""
     scope = {}
     code_here = code.replace("path/to/this/folder", folder)
-    exec(code_here.replace('["a cat sleeps", "a kitten is asleep"]', json.dumps(given)), scope)
+    exec(code_here.replace('["a cat sleeps", "a kitten is asleep"]', repr(given)), scope)
     return scope["embeddings"].tolist()
 
 

@@ -1,4 +1,4 @@
-"""The students of the client table: real layers and vocabulary of all-MiniLM-L6-v2 under every head, and a static one."""
+"""The students of the client table: real layers and tokens of all-MiniLM-L6-v2 under every head, and a static one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from consilience.committee.rotation import Rotation, save_rotation
 from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.exporters.folder import export_student
 from consilience.exporters.parity import PROBE
+from consilience.exporters.static_folder import StaticParts, static_parts
+from consilience.exporters.student_parts import StudentParts, student_parts
+from consilience.recipes.static import static
 from consilience.recipes.warm_start import warm_start
-from consilience.students.static import StaticStudent
 from consilience.students.text import StudentEncoder, load_student, save_student_files
 
 LIMIT = 64
@@ -33,46 +35,59 @@ class Kind:
 KINDS = (
     Kind("none", "none"),
     Kind("linear", "linear"),
-    Kind("mlp", "mlp"),
-    Kind("none, rotated", "none", rotated=True),
     Kind("linear, rotated", "linear", rotated=True),
-    Kind("mlp, rotated", "mlp", rotated=True),
+    Kind("mlp", "mlp"),
     Kind("static", "static"),
 )
+TEXTS = PROBE
 
 
-def make_exports(folder: Path) -> dict[str, tuple[Path, NDArray[np.float32]]]:
-    """Store one student of each kind, export it with an int8 file, and return its folder and its own vectors."""
+@dataclass(frozen=True)
+class Made:
+    """An export and what made it: its folder, what was exported, the student's own vectors."""
+
+    folder: Path
+    parts: StudentParts | StaticParts
+    vectors: NDArray[np.float32]
+
+
+def make_exports(folder: Path) -> dict[str, Made]:
+    """Store one student of each kind and export it with an int8 file."""
     made = {}
     for kind in KINDS:
         place = folder / kind.label.replace(", ", "-")
         student = _store(kind, place / "student")
         rotation = _rotation(student, place / "rotation") if kind.rotated else None
+        matrix = None if rotation is None else rotation.matrix
         out, title = place / "export", f"head {kind.label}"
-        export_student(student, out, rotation=rotation, teachers={}, quantize="int8", title=title)
-        vectors = student.encode(list(PROBE))
-        made[kind.label] = (out, vectors if rotation is None else rotation.apply(vectors))
+        export_student(student, out, rotation=rotation, teachers={}, quantize="int8", title=title, overwrite=True)
+        vectors = student.encode(list(TEXTS))
+        parts = static_parts(student, matrix) if kind.head == "static" else student_parts(student, matrix)
+        made[kind.label] = Made(out, parts, vectors if rotation is None else rotation.apply(vectors))
     return made
+
+
+def beyond_limit(made: Made) -> NDArray[np.bool_]:
+    """Say which texts are longer than the students' limit."""
+    tokenizer = type(made.parts.tokenizer).from_str(made.parts.tokenizer.to_str())
+    tokenizer.no_truncation()
+    return np.array([len(encoding.ids) > LIMIT for encoding in tokenizer.encode_batch(list(TEXTS))])
 
 
 def _store(kind: Kind, out: Path) -> StudentEncoder:
     if out.exists():
         return load_student(out)
-    static = kind.head == "static"
-    head: Any = "none" if static else kind.head
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if kind.head == "static":
+        return static("packaged:wordllama", out=out, max_length=LIMIT)
+    head: Any = kind.head
     dimensions = 384 if head == "none" else 256
-    module, tokenizer, config = warm_start(
+    student, tokenizer, config = warm_start(
         "packaged:all-MiniLM-L6-v2", layers=(0, 2, 5), head=head, dimensions=dimensions, max_length=LIMIT, seed=1
     )
-    shape: dict[str, Any] = config.to_json()
-    student: Any = module
-    if static:
-        student = StaticStudent(module.backbone.embeddings.word_embeddings.weight.detach().clone())
-        shape = {"architecture": "static"}
-    out.parent.mkdir(parents=True, exist_ok=True)
     work, _ = begin_artefact(out, {"kind": kind.label})
     files = save_student_files(student, tokenizer, work, max_length=LIMIT)
-    manifest = {"dimensions": dimensions, "max_length": LIMIT, "frame": _FRAME, "config": shape}
+    manifest = {"dimensions": dimensions, "max_length": LIMIT, "frame": _FRAME, "config": config.to_json()}
     finish_artefact(out, kind="student", manifest=manifest, files=files)
     return load_student(out)
 
