@@ -25,7 +25,7 @@ def write_adapted_onnx(
     folder: Path,
     enabled: tuple[str, ...] | None,
 ) -> None:
-    """Write ``onnx/model.onnx``: ids, mask and, unless the mask is baked in, ``anchors`` in; embedding and token states out.
+    """Write ``onnx/model.onnx``: ids, mask and, unless it is baked in, ``anchors`` in; embedding and states out.
 
     Args:
         parts: the student; a library on it is switched off meanwhile by the caller's mask.

@@ -1,7 +1,7 @@
 """What each client of an exported folder can hold: layers behind the pooling, files, tokenizer.
 
-A client that can't hold a head mostly drops it without a word and serves other vectors. ``docs/export.md`` has the table
-of what each gives; ``benchmarks/client_table.py`` measures it.
+A client that can't hold a head mostly drops it without a word and serves other vectors. ``docs/export.md`` has the
+table of what each gives; ``benchmarks/client_table.py`` measures it.
 """
 
 from __future__ import annotations
@@ -33,33 +33,40 @@ class Client:
     """What a client reads.
 
     Attributes:
+        how: to use the folder there.
         formats: of the export, all needed.
+        kind: of students.
         head: the layers that it applies behind the pooling: "any", "dense" (Linear without activation), or "none".
-        kind: "layers", "static", or "both".
         lack: what it can't do with the others, for the message.
     """
 
+    how: str
     formats: tuple[str, ...]
+    kind: Literal["layers", "static", "both"] = "both"
     head: Literal["any", "dense", "none"] = "any"
-    kind: Literal["layers", "static", "both"] = "layers"
     lack: str = ""
 
 
+_CONFIG = "asks for the config.json of a transformer"
 CLIENTS = {
-    "sentence-transformers": Client((_ST,), kind="both"),
-    "sentence-transformers-onnx": Client((_ST, _ONNX), kind="both"),
-    "sentence-transformers-openvino": Client((_ST,), kind="both"),
-    "transformers": Client((_ST,), lack="has no class for a token table"),
-    "onnxruntime": Client((_ONNX,), kind="both"),
-    "optimum": Client((_ST, _ONNX), lack="has no class for a token table"),
-    "fastembed": Client((_ONNX,), kind="both"),
-    "infinity": Client((_ST,), lack="asks for the config.json of a transformer"),
-    "transformers.js": Client((_ST, _ONNX), lack="asks for the config.json of a transformer"),
+    "sentence-transformers": Client("`SentenceTransformer(folder)`", (_ST,)),
+    "sentence-transformers-onnx": Client('`SentenceTransformer(folder, backend="onnx")`', (_ST, _ONNX)),
+    "sentence-transformers-openvino": Client('`SentenceTransformer(folder, backend="openvino")`', (_ST,)),
+    "transformers": Client("`AutoModel` and the steps on the card", (_ST,), "layers", lack=_CONFIG),
+    "onnxruntime": Client("the snippet on the card", (_ONNX,)),
+    "optimum": Client("`ORTModelForFeatureExtraction`, the steps on the card", (_ST, _ONNX), "layers", lack=_CONFIG),
+    "fastembed": Client("a custom model of `onnx/model.onnx`, `PoolingType.DISABLED`", (_ONNX,)),
+    "infinity": Client("`--engine torch`", (_ST,), "layers", lack=_CONFIG),
+    "transformers.js": Client("`AutoModel`, output `sentence_embedding`", (_ST, _ONNX), "layers", lack=_CONFIG),
     "text-embeddings-inference": Client(
-        (_ST, _ONNX), head="dense", lack="knows no LayerNorm and no GELU behind the pooling and would leave the head out"
+        "`--model-id folder`", (_ST,), "layers", "dense", "knows no LayerNorm and no GELU behind the pooling"
     ),
-    "llama.cpp": Client((_ST,), head="none", lack="has no layer behind BERT's pooling and would leave the head out"),
-    "model2vec": Client((_ST,), kind="static", lack="has token tables only"),
+    "llama.cpp": Client(
+        "`convert_hf_to_gguf.py folder`, then its server", (_ST,), "layers", "none", "has no layer behind the pooling"
+    ),
+    "model2vec": Client(
+        "`StaticModel.from_pretrained(folder, max_length=None)`", (_ST,), "static", lack="has no layers"
+    ),
 }
 
 
@@ -95,16 +102,34 @@ def cannot_serve(name: str, parts: StudentParts | StaticParts) -> str | None:
     client = CLIENTS[name]
     if isinstance(parts, StaticParts):
         if client.kind == "layers":
-            return f"{name} {client.lack}, and this student is static. Distil one with layers (--student mini)"
+            return f"{name} {client.lack}, and this student is a token table. Distil one with layers (--student mini)"
         return _unknown_counts(parts) if name == "model2vec" else None
     if client.kind == "static":
-        return f"{name} {client.lack}, and this student has layers. Make a static one (consilience static)"
+        return f"{name} {client.lack}, and this student has. Make a static one (consilience static)"
     linear = all(stage.kind == "Dense" and not stage.gelu for stage in parts.stages)
     if (client.head == "none" and parts.stages) or (client.head == "dense" and not linear):
         heads = "--head none" if client.head == "none" else "--head none or linear"
-        rotated = " and export without --rotation" if client.head == "none" else ""
-        return f"{name} {client.lack}. Distil with {heads}{rotated}"
+        rotated = " and export without --rotation and --truncate-dim" if client.head == "none" else ""
+        return f"{name} {client.lack} and would leave the head out. Distil with {heads}{rotated}"
     return _unknown_tokenizer(parts) if name == "llama.cpp" else None
+
+
+def clients_usage(parts: StudentParts | StaticParts, formats: Sequence[str]) -> str:
+    """Write the card's section on other clients: which serve the folder and how, and which don't and why.
+
+    Args:
+        parts: what is exported.
+        formats: of the export.
+    """
+    lines = ["### Other clients", "", "These give the same vectors:", ""]
+    refused = []
+    for name, client in CLIENTS.items():
+        reason = cannot_serve(name, parts)
+        if reason:
+            refused.append(f"- {reason.split('. ')[0]}")
+        elif set(client.formats) <= set(formats):
+            lines.append(f"- {name}: {client.how}")
+    return "\n".join([*lines, "", "These can't:", "", *refused, ""]) if refused else "\n".join([*lines, ""])
 
 
 def _unknown_counts(parts: StaticParts) -> str | None:

@@ -23,7 +23,7 @@ from consilience.core.hashing import content_id
 from consilience.core.progress import log
 from consilience.exporters.card_results import without_speed
 from consilience.exporters.card_usage import usage_sections
-from consilience.exporters.clients import check_clients
+from consilience.exporters.clients import check_clients, clients_usage
 from consilience.exporters.huggingface import write_backbone, write_tokenizer
 from consilience.exporters.int8 import INT8_FILE, write_int8
 from consilience.exporters.model_card import render_card
@@ -189,8 +189,10 @@ def _count(parts: StudentParts | StaticParts) -> int:
 
 def _usage(parts: StudentParts | StaticParts, formats: Sequence[str], widths: Sequence[int], work: Path) -> list[str]:
     if isinstance(parts, StaticParts):
-        return static_usage(parts, formats, int8=(work / INT8_FILE).is_file())
-    return usage_sections(parts, formats, widths=widths, onnx_bytes=_onnx_bytes(work))
+        sections = static_usage(parts, formats, int8=(work / INT8_FILE).is_file())
+    else:
+        sections = usage_sections(parts, formats, widths=widths, onnx_bytes=_onnx_bytes(work))
+    return [*sections, clients_usage(parts, formats)]
 
 
 def _onnx_bytes(work: Path) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
 """One ONNX file: token ids and mask in, the normalised embedding and the token states out.
 
-Clients read outputs by name or by place. ``sentence_embedding`` (pooling and head are inside the graph) comes first: who
-takes the first output, or that name, needs nothing else. ``last_hidden_state`` is for those that follow the folder's
-modules behind it: sentence-transformers' ONNX backend, optimum, transformers.js.
+Clients read outputs by name or by place. ``sentence_embedding`` (pooling and head are inside the graph) comes first:
+who takes the first output, or that name, needs nothing else. ``last_hidden_state`` is for those that pool themselves:
+sentence-transformers' ONNX backend, which goes on with the folder's modules, optimum, transformers.js' pipeline.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIMIT_BYTES = 1_900_000_000  # a protobuf holds 2 GiB at most; beyond it weight
 
 def write_onnx(parts: StudentParts, folder: Path) -> None:
     """Write ``onnx/model.onnx``: inputs ``input_ids`` and ``attention_mask`` (int64, batch x tokens), outputs
-    ``sentence_embedding`` (float32, batch x dimensions, L2-normalised) and ``last_hidden_state`` (batch x tokens x hidden).
+    ``sentence_embedding`` (float32, batch x dimensions, length 1) and ``last_hidden_state`` (batch x tokens x hidden).
 
     Batch and length are dynamic. The file is self-contained (no external data), passes ``onnx.checker``, and holds
     no paths or stack traces of the machine that wrote it, so that equal students give equal files.

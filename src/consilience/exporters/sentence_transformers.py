@@ -24,7 +24,7 @@ _POOLING = "1_Pooling"
 def write_modules(parts: StudentParts, folder: Path) -> None:
     """Write the modules beside the backbone: Pooling, the layers behind it as Dense and LayerNorm, Normalize.
 
-    A rotation and a cut to fewer dimensions are in the last Dense, so that every library gives their result at length 1.
+    A rotation and a cut to fewer dimensions are in the last Dense, so that Normalize comes after them.
 
     Args:
         parts: the student.
