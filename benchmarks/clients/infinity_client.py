@@ -12,35 +12,38 @@ from pathlib import Path
 
 from client import answer, versions
 
-folder, texts = sys.argv[1], sys.argv[2]
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-command = [str(Path(sys.executable).with_name("infinity_emb")), "v2", "--model-id", folder, "--port", str(port)]
-command += ["--host", "127.0.0.1", "--served-model-name", "student", "--engine", "torch", "--device", "cpu"]
-command += ["--dtype", "float32", "--no-bettertransformer", "--no-model-warmup"]
-environment = {**os.environ, "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
-server = subprocess.Popen(command, stdout=sys.stderr, env=environment)
-address = f"http://127.0.0.1:{port}"
+
+def load(job):
+    """Start a server when the texts are there."""
+    return lambda texts: ask(job["folder"], texts)
 
 
-def encode(given):
-    """Ask for all texts in one request, as soon as the server answers."""
-    body = json.dumps({"model": "student", "input": given}).encode()
-    request = urllib.request.Request(address + "/embeddings", body, {"Content-Type": "application/json"})
-    while server.poll() is None:
-        try:
-            with urllib.request.urlopen(request) as reply:
-                return [row["embedding"] for row in sorted(json.load(reply)["data"], key=lambda row: row["index"])]
-        except urllib.error.HTTPError as error:
-            raise SystemExit(f"infinity: {error.read().decode()[:300]}") from error
-        except urllib.error.URLError:
-            time.sleep(0.5)
-    raise SystemExit(f"infinity: the server ended with {server.returncode}")
+def ask(folder, texts):
+    """Start the server, ask for all texts in one request as soon as it answers, and end it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("infinity_emb")), "v2", "--model-id", folder, "--port", str(port)]
+    command += ["--host", "127.0.0.1", "--served-model-name", "student", "--engine", "torch", "--device", "cpu"]
+    command += ["--dtype", "float32", "--no-bettertransformer", "--no-model-warmup"]
+    server = subprocess.Popen(command, stdout=sys.stderr, env={**os.environ, "DO_NOT_TRACK": "1"})
+    body = json.dumps({"model": "student", "input": texts}).encode()
+    header = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/embeddings", body, header)
+    try:
+        while server.poll() is None:
+            try:
+                with urllib.request.urlopen(request) as reply:
+                    rows = sorted(json.load(reply)["data"], key=lambda row: row["index"])
+                    return [row["embedding"] for row in rows]
+            except urllib.error.HTTPError as error:
+                raise RuntimeError(error.read().decode()[:300]) from error
+            except urllib.error.URLError:
+                time.sleep(0.5)
+        raise RuntimeError(f"the server ended with {server.returncode}")
+    finally:
+        server.terminate()
+        server.wait()
 
 
-try:
-    answer(encode, texts, versions("infinity-emb", "sentence-transformers", "transformers"))
-finally:
-    server.terminate()
-    server.wait()
+answer(load, versions("infinity-emb", "sentence-transformers", "transformers"))

@@ -1,28 +1,18 @@
 """optimum's ``ORTModelForFeatureExtraction``: token states, then their mean and the card's steps behind it."""
 
-import re
-import sys
 from pathlib import Path
 
-from client import answer, versions
-
-folder, texts, file = sys.argv[1], sys.argv[2], sys.argv[3]
-card = Path(folder, "README.md").read_text(encoding="utf-8")
-code = re.search(r"### transformers\n.*?```python\n(.*?)```", card, re.DOTALL).group(1)
-code = code.replace("from transformers import AutoModel, AutoTokenizer", "from transformers import AutoTokenizer")
-code = "from optimum.onnxruntime import ORTModelForFeatureExtraction as AutoModel\n" + code
-code = code.replace(
-    "AutoModel.from_pretrained(folder).eval()",
-    f'AutoModel.from_pretrained(folder, subfolder="onnx", file_name="{Path(file or "model.onnx").name}")',
-)
+from client import answer, card_code, run_code, versions
 
 
-def encode(given):
-    """Run the card's code with optimum's model in AutoModel's place."""
-    scope = {}
-    code_here = code.replace("path/to/this/folder", folder)
-    exec(code_here.replace('["a cat sleeps", "a kitten is asleep"]', repr(given)), scope)
-    return scope["embeddings"].tolist()
+def load(job):
+    """Take the snippet for transformers with optimum's model in AutoModel's place."""
+    file = Path(job["file"] or "onnx/model.onnx").name
+    code = card_code(job["folder"], "transformers")
+    code = code.replace("from transformers import AutoModel, AutoTokenizer", "from transformers import AutoTokenizer")
+    code = "from optimum.onnxruntime import ORTModelForFeatureExtraction as AutoModel\n" + code
+    code = code.replace("(folder).eval()", f'(folder, subfolder="onnx", file_name="{file}")')
+    return lambda texts: run_code(code, texts)
 
 
-answer(encode, texts, versions("optimum", "optimum-onnx", "transformers", "onnxruntime"))
+answer(load, versions("optimum", "optimum-onnx", "transformers", "onnxruntime"))

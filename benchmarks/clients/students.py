@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience import exporters
 from consilience.committee.rotation import Rotation, save_rotation
 from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.exporters.folder import export_student
@@ -59,12 +61,18 @@ def make_exports(folder: Path) -> dict[str, Made]:
         student = _store(kind, place / "student")
         rotation = _rotation(student, place / "rotation") if kind.rotated else None
         matrix = None if rotation is None else rotation.matrix
-        out, title = place / "export", f"head {kind.label}"
-        export_student(student, out, rotation=rotation, teachers={}, quantize="int8", title=title, overwrite=True)
+        out, title = place / f"export-{_code()}", f"head {kind.label}"
+        export_student(student, out, rotation=rotation, teachers={}, quantize="int8", title=title)
         vectors = student.encode(list(TEXTS))
         parts = static_parts(student, matrix) if kind.head == "static" else student_parts(student, matrix)
         made[kind.label] = Made(out, parts, vectors if rotation is None else rotation.apply(vectors))
     return made
+
+
+def _code() -> str:
+    """Name the exporters' code, so that a kept export is of the code at hand."""
+    sources = sorted(Path(exporters.__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
 def beyond_limit(made: Made) -> NDArray[np.bool_]:
