@@ -220,8 +220,8 @@ def measure(cache: Path, only: list[str]) -> dict[str, Any]:
                 reason = "it reads the weights, not the graph"
             cells[column] = {"not": reason}
             if not reason:
-                width = made.vectors.shape[1]
-                about = {"name": f"student-{len(jobs)}", "folder": str(made.folder), "file": file, "dimensions": width}
+                sizes = {"dimensions": made.vectors.shape[1], "limit": made.parts.max_length}
+                about = {"name": f"student-{len(jobs)}", "folder": str(made.folder), "file": file, **sizes}
                 jobs.append((column, made, about))
         answer = ask(row, make_environment(cache, row.environment), cache, [about for _, _, about in jobs])
         for (column, made, _), found in zip(jobs, answer["answers"], strict=True):

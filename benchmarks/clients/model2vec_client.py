@@ -1,6 +1,12 @@
-"""model2vec: ``StaticModel.from_pretrained(FOLDER, max_length=None)``; the tokenizer itself cuts."""
+"""model2vec: ``StaticModel.from_pretrained(FOLDER, max_length=LIMIT)``."""
 
 from client import answer, versions
 from model2vec import StaticModel
 
-answer(lambda job: StaticModel.from_pretrained(job["folder"], max_length=None).encode, versions("model2vec"))
+
+def load(job):
+    """Load with the student's limit: it drops the one that the tokenizer holds."""
+    return StaticModel.from_pretrained(job["folder"], max_length=job["limit"]).encode
+
+
+answer(load, versions("model2vec"))

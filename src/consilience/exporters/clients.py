@@ -33,7 +33,7 @@ class Client:
     """What a client reads.
 
     Attributes:
-        how: to use the folder there.
+        how: to use the folder there; LIMIT stands for the student's in tokens.
         formats: of the export, all needed.
         kind: of students.
         head: the layers that it applies behind the pooling: "any", "dense" (Linear without activation), or "none".
@@ -65,7 +65,7 @@ CLIENTS = {
         "`convert_hf_to_gguf.py folder`, then its server", (_ST,), "layers", "none", "has no layer behind the pooling"
     ),
     "model2vec": Client(
-        "`StaticModel.from_pretrained(folder, max_length=None)`", (_ST,), "static", lack="has no layers"
+        "`StaticModel.from_pretrained(folder, max_length=LIMIT)`", (_ST,), "static", lack="has no layers"
     ),
 }
 
@@ -128,7 +128,7 @@ def clients_usage(parts: StudentParts | StaticParts, formats: Sequence[str]) -> 
         if reason:
             refused.append(f"- {reason.split('. ')[0]}")
         elif set(client.formats) <= set(formats):
-            lines.append(f"- {name}: {client.how}")
+            lines.append(f"- {name}: {client.how.replace('LIMIT', str(parts.max_length))}")
     return "\n".join([*lines, "", "These can't:", "", *refused, ""]) if refused else "\n".join([*lines, ""])
 
 
