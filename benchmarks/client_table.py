@@ -280,6 +280,16 @@ def _cosine(value: float) -> str:
     return "1.00000" if value >= LEAST else f"{value:.5f}"
 
 
+def wrong_cells(results: dict[str, Any]) -> list[str]:
+    """The cells of fp32 with other vectors than the student's, and all with an error."""
+    return [
+        f"{name}, {column}"
+        for name, row in results.items()
+        for column, cell in row["cells"].items()
+        if "error" in cell or ("within" in cell and not column.startswith("int8") and not cell["within"] >= LEAST)
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, required=True)
@@ -299,12 +309,7 @@ def main() -> int:
         page = ROOT / "docs" / "export.md"
         before, rest = page.read_text(encoding="utf-8").split(BEGIN)
         page.write_text(before + f"{BEGIN}\n\n{table}\n\n" + END + rest.split(END)[1], encoding="utf-8")
-    wrong = [
-        f"{name}, {column}"
-        for name, row in results.items()
-        for column, cell in row["cells"].items()
-        if "error" in cell or ("within" in cell and not column.startswith("int8") and not cell["within"] >= LEAST)
-    ]
+    wrong = wrong_cells(results)
     if wrong:
         sys.stderr.write(f"client_table: other vectors, or none: {'; '.join(wrong)}\n")
     return 1 if wrong else 0

@@ -32,8 +32,11 @@ from consilience.students.presets import StudentConfig  # noqa: E402
 from consilience.students.text import build_student, load_student, save_student_files  # noqa: E402
 from consilience.students.tokenizer import load_tokenizer, train_tokenizer  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "clients"))
+ROOT = Path(__file__).parents[3]
+sys.path[:0] = [str(ROOT / "benchmarks" / "clients"), str(ROOT / "benchmarks")]
 from tei_rules import read_as_tei  # noqa: E402
+
+import client_table  # noqa: E402
 
 CONFIG = StudentConfig(layers=1, hidden=32, heads=4, ffn=64, max_positions=64, max_length=48)
 HEADS = ("none", "linear", "mlp")
@@ -208,3 +211,26 @@ def test_the_card_names_the_clients_that_serve_it_and_those_that_don_t(exports):
 def test_two_vocabularies_differ_in_their_hash():
     one, other = (train_tokenizer(["a cat sat"] * 3 + [more], vocab_size=40) for more in ("", "dogs"))
     assert vocabulary_hash(one) != vocabulary_hash(other)
+
+
+def test_the_page_has_the_table_of_the_stored_measurement_and_every_client_gives_the_vectors():
+    results = json.loads((ROOT / "docs" / "clients.json").read_text())
+    page = (ROOT / "docs" / "export.md").read_text()
+    shown = page.split(client_table.BEGIN)[1].split(client_table.END)[0]
+    assert shown.strip() == client_table.render(results).strip()
+    assert {row["client"] for row in results.values()} == set(CLIENTS)
+    cells = [(name, column, cell) for name, row in results.items() for column, cell in row["cells"].items()]
+    assert not [cell for cell in cells if "error" in cell[2]]
+    measured = [cell for _, column, cell in cells if "within" in cell and not column.startswith("int8")]
+    assert len(measured) > 40
+    assert min(cell["within"] for cell in measured) >= client_table.LEAST
+
+
+def test_a_client_s_other_vectors_fail_the_table(capsys):
+    cell = {"within": 0.98, "longer": None}
+    row = {"client": "fastembed", "versions": {"fastembed": "1"}, "cells": {"none": cell, "mlp": {"not": "no head. x"}}}
+    text = client_table.render({"fastembed": row})
+    assert "| fastembed | 0.98000, longer texts refused | n/a (1) |" in text.replace(" not measured |", "")
+    assert client_table.wrong_cells({"fastembed": row}) == ["fastembed, none"]
+    row["cells"] = {"none": {"within": 1.0, "longer": 0.9}, "int8, none": cell, "mlp": {"error": "x"}}
+    assert client_table.wrong_cells({"fastembed": row}) == ["fastembed, mlp"]
