@@ -37,7 +37,7 @@ class Client:
         formats: of the export, all needed.
         kind: of students.
         head: the layers that it applies behind the pooling: "any", "dense" (Linear without activation), or "none".
-        lack: what it can't do with the others, for the message.
+        lack: what it can't do with other heads, or with layers, for the message.
     """
 
     how: str
@@ -47,17 +47,16 @@ class Client:
     lack: str = ""
 
 
-_CONFIG = "asks for the config.json of a transformer"
 CLIENTS = {
     "sentence-transformers": Client("`SentenceTransformer(folder)`", (_ST,)),
     "sentence-transformers-onnx": Client('`SentenceTransformer(folder, backend="onnx")`', (_ST, _ONNX)),
     "sentence-transformers-openvino": Client('`SentenceTransformer(folder, backend="openvino")`', (_ST,)),
-    "transformers": Client("`AutoModel` and the steps on the card", (_ST,), "layers", lack=_CONFIG),
+    "transformers": Client("`AutoModel` and the steps on the card", (_ST,), "layers"),
     "onnxruntime": Client("the snippet on the card", (_ONNX,)),
-    "optimum": Client("`ORTModelForFeatureExtraction`, the steps on the card", (_ST, _ONNX), "layers", lack=_CONFIG),
+    "optimum": Client("`ORTModelForFeatureExtraction`, the steps on the card", (_ST, _ONNX), "layers"),
     "fastembed": Client("a custom model of `onnx/model.onnx`, `PoolingType.DISABLED`", (_ONNX,)),
-    "infinity": Client("`--engine torch`", (_ST,), "layers", lack=_CONFIG),
-    "transformers.js": Client("`AutoModel`, output `sentence_embedding`", (_ST, _ONNX), "layers", lack=_CONFIG),
+    "infinity": Client("`--engine torch`", (_ST,), "layers"),
+    "transformers.js": Client("`AutoModel`, output `sentence_embedding`", (_ST, _ONNX), "layers"),
     "text-embeddings-inference": Client(
         "`--model-id folder`", (_ST,), "layers", "dense", "knows no LayerNorm and no GELU behind the pooling"
     ),
@@ -102,7 +101,10 @@ def cannot_serve(name: str, parts: StudentParts | StaticParts) -> str | None:
     client = CLIENTS[name]
     if isinstance(parts, StaticParts):
         if client.kind == "layers":
-            return f"{name} {client.lack}, and this student is a token table. Distil one with layers (--student mini)"
+            return (
+                f"{name} asks for a transformer's config.json, and this student is a token table. Distil one with layers "
+                "(--student mini)"
+            )
         return _unknown_counts(parts) if name == "model2vec" else None
     if client.kind == "static":
         return f"{name} {client.lack}, and this student has. Make a static one (consilience static)"
