@@ -102,8 +102,8 @@ def cannot_serve(name: str, parts: StudentParts | StaticParts) -> str | None:
     if isinstance(parts, StaticParts):
         if client.kind == "layers":
             return (
-                f"{name} asks for a transformer's config.json, and this student is a token table. Distil one with layers "
-                "(--student mini)"
+                f"{name} asks for a transformer's config.json, and this student is a token table. "
+                "Distil one with layers (--student mini)"
             )
         return _unknown_counts(parts) if name == "model2vec" else None
     if client.kind == "static":
