@@ -5,8 +5,9 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 BIN := $(VENV)/bin
+CLIENTS ?= runs/clients
 
-.PHONY: help quickstart flickr test lint docs bench clean
+.PHONY: help quickstart flickr test lint docs bench clients clean
 
 help:
 	@echo "make quickstart   a corpus from the built-in grammar, four real teachers, a small student, a report (under 10 minutes)"
@@ -15,6 +16,7 @@ help:
 	@echo "make lint         ruff, mypy, import-linter, documentation"
 	@echo "make docs         the documentation as a site in site/"
 	@echo "make bench        benchmarks of speed and memory (needs CONSILIENCE_DATA)"
+	@echo "make clients      what other libraries and servers make of an export (installs each; needs npm)"
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
@@ -57,6 +59,9 @@ docs: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@for name in bank_stream gpa_speed align_memory encode_speed train_speed; do \
 		echo "benchmarks/$$name.py"; $(BIN)/python "benchmarks/$$name.py" || exit 1; done
+
+clients: $(VENV)/.dev
+	$(BIN)/python benchmarks/client_table.py --cache $(CLIENTS) --write
 
 clean:
 	rm -rf $(VENV) site build dist

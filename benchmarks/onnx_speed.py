@@ -59,7 +59,9 @@ class OnnxFile:
             length = len(rows[order[start]])
             chosen = [row for row in order[start : start + batch] if len(rows[row]) == length]
             ids = np.array([rows[row] for row in chosen], dtype=np.int64)
-            vectors = self.session.run(["embedding"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0]
+            vectors = self.session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})[
+                0
+            ]
             if out is None:
                 out = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
             out[chosen] = vectors

@@ -28,6 +28,9 @@ def command(
     truncate_dim: Annotated[
         int | None, typer.Option(min=1, help="Keep the leading dimensions; a width that the student was trained at.")
     ] = None,
+    clients: Annotated[
+        str, typer.Option("--for", help="Comma-separated clients that are to serve it; refused where one can't.")
+    ] = "",
     title: Annotated[str | None, typer.Option(help="Heading of the model card. Default: the folder's name.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the export's manifest on standard output.")] = False,
@@ -35,7 +38,8 @@ def command(
     """Export a student to forms that load without remote code, check that they agree, and write a model card.
 
     The folder loads with SentenceTransformer(path), its backbone with AutoModel; onnx/model.onnx maps tokens to the
-    normalised embedding. Every form must equal the student to 1e-4 on a fixed set of texts, or nothing is exported.
+    normalised embedding and the token states. Every form must equal the student to 1e-4 on a fixed set of texts, or
+    nothing is exported.
     The int8 file is measured by its cosine to the student on these texts, which is printed and on the card.
     """
     from consilience.recipes.export import export
@@ -49,6 +53,7 @@ def command(
         rotation=rotation,
         quantize=quantize,
         truncate_dim=truncate_dim,
+        clients=[name.strip() for name in clients.split(",") if name.strip()],
         overwrite=overwrite,
     )
     if as_json:

@@ -35,7 +35,6 @@ from consilience.exporters.huggingface import write_backbone
 from consilience.exporters.parity import PROBE, ParityError, compare_vectors
 from consilience.exporters.sentence_transformers import write_modules
 from consilience.exporters.student_parts import StudentParts, student_parts
-from consilience.students.backbones import pooler_argument
 
 if TYPE_CHECKING:
     import torch
@@ -54,9 +53,6 @@ from transformers import {stock}  # noqa: E402
 
 class {name}(HubAdapters, {stock}):
     """The trunk with its adapters."""
-
-    def __init__(self, config, **settings):
-        super().__init__(config, **{{**{settings!r}, **settings}})
 '''
 _IMPORT = "from consilience.adapters.atoms import"
 
@@ -225,7 +221,7 @@ def _write_hub_files(
     stock = type(parts.backbone).__name__
     source = Path(hub_adapters.__file__).read_text(encoding="utf-8")
     source = source.replace(_IMPORT, f"from .{Path(_ATOMS).stem} import")
-    source += _CLASS_SOURCE.format(stock=stock, name=_CLASS, settings=pooler_argument(parts.backbone))
+    source += _CLASS_SOURCE.format(stock=stock, name=_CLASS)
     for name, text in ((_CODE, source), (_ATOMS, Path(atoms.__file__).read_text(encoding="utf-8"))):
         with atomic_write(work / name, "w") as stream:
             stream.write(text)
@@ -249,7 +245,7 @@ def _check_hub(student: StudentEncoder, handle: Handle, work: Path) -> dict[str,
     # The only code that this runs was written into this folder a moment ago, from this package's own source.
     adapted = AutoModel.from_pretrained(work, trust_remote_code=True).eval()
     own = student.module.backbone
-    bare = AutoModel.from_pretrained(work, trust_remote_code=False, **pooler_argument(own)).eval()
+    bare = AutoModel.from_pretrained(work, trust_remote_code=False).eval()
     attention = own.config._attn_implementation
     for model in (adapted, bare):
         model.set_attn_implementation(attention)

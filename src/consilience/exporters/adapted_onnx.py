@@ -25,7 +25,7 @@ def write_adapted_onnx(
     folder: Path,
     enabled: tuple[str, ...] | None,
 ) -> None:
-    """Write ``onnx/model.onnx``: ids, mask and, unless the mask is baked in, ``anchors`` in; the embedding out.
+    """Write ``onnx/model.onnx``: ids, mask and, unless it is baked in, ``anchors`` in; embedding and states out.
 
     Args:
         parts: the student; a library on it is switched off meanwhile by the caller's mask.
@@ -86,13 +86,15 @@ def _graph(
             for hook in self._hooks:
                 hook.remove()
 
-        def forward(self, input_ids: Tensor, attention_mask: Tensor, anchors: Tensor | None = None) -> Tensor:
+        def forward(
+            self, input_ids: Tensor, attention_mask: Tensor, anchors: Tensor | None = None
+        ) -> tuple[Tensor, Tensor]:
             self._weights[0] = anchors
             try:
-                embedding: Tensor = self.student(input_ids, attention_mask).embedding
+                output = self.student(input_ids, attention_mask)
             finally:
                 self._weights[0] = None
-            return embedding
+            return output.embedding, output.last_hidden_state
 
     with torch.no_grad():
         return AdaptedGraph()

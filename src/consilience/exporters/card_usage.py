@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from consilience.exporters.student_parts import StudentParts
-from consilience.students.backbones import pooler_argument
 from consilience.students.tokenizer import pad_id
 
 USAGE_ST = """### sentence-transformers
@@ -30,7 +29,7 @@ from transformers import AutoModel, AutoTokenizer
 
 folder = "path/to/this/folder"
 tokenizer = AutoTokenizer.from_pretrained(folder)
-backbone = AutoModel.from_pretrained(folder@SWITCH@).eval()
+backbone = AutoModel.from_pretrained(folder).eval()
 @LAYERS@
 inputs = tokenizer(["a cat sleeps", "a kitten is asleep"], padding=True, truncation=True, return_tensors="pt")
 with torch.no_grad():
@@ -58,7 +57,7 @@ session = onnxruntime.InferenceSession(f"{folder}/onnx/model.onnx")
 encoded = tokenizer.encode_batch(["a cat sleeps", "a kitten is asleep"])
 ids = np.array([row.ids for row in encoded], dtype=np.int64)
 mask = np.array([row.attention_mask for row in encoded], dtype=np.int64)
-embeddings = session.run(["embedding"], {"input_ids": ids, "attention_mask": mask})[0]
+embeddings = session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": mask})[0]
 print(embeddings @ embeddings.T)
 ```
 """
@@ -153,7 +152,6 @@ def _automodel_snippet(parts: StudentParts) -> str:
         bias = "" if stage.bias is None else f', {name}["linear.bias"]'
         step = f'F.linear(x, {name}["linear.weight"]{bias})'
         steps.append(f"    x = {f'F.gelu({step})' if stage.gelu else step}\n")
-    switch = "".join(f", {key}={value}" for key, value in pooler_argument(parts.backbone).items())
-    text = _USAGE_TRANSFORMERS.replace("@SWITCH@", switch).replace("@LAYERS@\n", "".join(loads) + "\n")
+    text = _USAGE_TRANSFORMERS.replace("@LAYERS@\n", "".join(loads) + "\n")
     text = text.replace("@LOADER@", "from safetensors.torch import load_file\n" if loads else "")
     return text.replace("@STEPS@", "".join(steps))

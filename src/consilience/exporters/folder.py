@@ -23,6 +23,7 @@ from consilience.core.hashing import content_id
 from consilience.core.progress import log
 from consilience.exporters.card_results import without_speed
 from consilience.exporters.card_usage import usage_sections
+from consilience.exporters.clients import check_clients, clients_usage
 from consilience.exporters.huggingface import write_backbone, write_tokenizer
 from consilience.exporters.int8 import INT8_FILE, write_int8
 from consilience.exporters.model_card import render_card
@@ -52,6 +53,7 @@ def export_student(
     rotation: Rotation | None = None,
     quantize: str | None = None,
     truncate_dim: int | None = None,
+    clients: Sequence[str] = (),
     command: str = "consilience export",
     title: str | None = None,
     overwrite: bool = False,
@@ -67,6 +69,7 @@ def export_student(
         rotation: out of the student's frame into the one that serves; becomes one Dense layer without bias.
         quantize: "int8" adds ``onnx/model_int8.onnx``.
         truncate_dim: leading dimensions to keep, of a student that was trained at that width too.
+        clients: that are to serve it; see :data:`consilience.exporters.clients.CLIENTS`.
         command: for the card.
         title: heading of the card; by default the folder's name.
         overwrite: replace an existing folder.
@@ -77,7 +80,8 @@ def export_student(
 
     Raises:
         FrameMismatchError: the rotation was fitted for another frame.
-        InputError: an unknown format, a head that stock modules can't express, or a width it wasn't trained at.
+        InputError: an unknown format, a head that stock modules can't express, a width it wasn't trained at, or a
+            client that would serve something else.
         ParityError: a form differs from the student by more than 1e-4, or int8 by more than rounding explains; nothing
             is left at ``out``.
         ResumeError: ``out`` exists.
@@ -92,6 +96,7 @@ def export_student(
         parts = static_parts(student, matrix, truncate_dim)
     else:
         parts = student_parts(student, matrix, truncate_dim)
+    check_clients(clients, parts, chosen)
     if teachers is None:
         teachers = find_teachers(student.manifest)
     plan = {
@@ -184,8 +189,10 @@ def _count(parts: StudentParts | StaticParts) -> int:
 
 def _usage(parts: StudentParts | StaticParts, formats: Sequence[str], widths: Sequence[int], work: Path) -> list[str]:
     if isinstance(parts, StaticParts):
-        return static_usage(parts, formats, int8=(work / INT8_FILE).is_file())
-    return usage_sections(parts, formats, widths=widths, onnx_bytes=_onnx_bytes(work))
+        sections = static_usage(parts, formats, int8=(work / INT8_FILE).is_file())
+    else:
+        sections = usage_sections(parts, formats, widths=widths, onnx_bytes=_onnx_bytes(work))
+    return [*sections, clients_usage(parts, formats)]
 
 
 def _onnx_bytes(work: Path) -> tuple[int, int] | None:

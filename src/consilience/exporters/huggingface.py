@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience.core.files import atomic_write, read_json, write_json
 from consilience.exporters.student_parts import StudentParts
-from consilience.students.backbones import backbone_settings
+from consilience.students.backbones import backbone_settings, empty_pooler
 from consilience.students.tokenizer import tokenizer_settings
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def write_backbone(parts: StudentParts, folder: Path) -> None:
-    """Write config, weights (safetensors) and tokenizer files of the backbone into ``folder``.
+    """Write config, weights (safetensors, with an empty pooler) and tokenizer files of the backbone into ``folder``.
 
     The tokenizer's configuration names the generic fast tokenizer, which transformers 4 and 5 both know.
     """
     write_json(folder / "config.json", backbone_settings(parts.backbone))
-    write_tensors(folder / "model.safetensors", parts.backbone.state_dict())
+    write_tensors(folder / "model.safetensors", {**parts.backbone.state_dict(), **empty_pooler(parts.backbone)})
     write_tokenizer(parts, folder)
 
 
@@ -66,8 +66,7 @@ def embed_with_automodel(folder: Path, texts: Sequence[str], *, batch: int = 8) 
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    settings = read_json(folder / "sentence_bert_config.json")
-    backbone = AutoModel.from_pretrained(folder, **settings.get("model_args", {})).eval()
+    backbone = AutoModel.from_pretrained(folder).eval()
     layers = []
     for module in read_json(folder / "modules.json"):
         place, kind = folder / module["path"], module["type"].rsplit(".", 1)[-1]

@@ -1,4 +1,9 @@
-"""One ONNX file: token ids and mask in, the normalised embedding out; pooling and head are inside the graph."""
+"""One ONNX file: token ids and mask in, the normalised embedding and the token states out.
+
+Clients read outputs by name or by place. ``sentence_embedding`` (pooling and head are inside the graph) comes first:
+who takes the first output, or that name, needs nothing else. ``last_hidden_state`` is for those that pool themselves:
+sentence-transformers' ONNX backend, which goes on with the folder's modules, optimum, transformers.js' pipeline.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +24,13 @@ from consilience.exporters.student_parts import StudentParts
 
 ONNX_FILE = "onnx/model.onnx"
 _OPSET = 18  # cited: >= 17 asked; 18 is the lowest that torch's exporter writes without converting down
-_TRACED_OUTPUT = (
-    "consilience_embedding"  # the exporter calls a table look-up "embedding" too and doesn't tell them apart
-)
+EMBEDDING, STATES = "sentence_embedding", "last_hidden_state"  # cited: the names that optimum gives
 _LIMIT_BYTES = 1_900_000_000  # a protobuf holds 2 GiB at most; beyond it weights would need a second file
 
 
 def write_onnx(parts: StudentParts, folder: Path) -> None:
-    """Write ``onnx/model.onnx``: inputs ``input_ids`` and ``attention_mask`` (int64, batch x tokens), output
-    ``embedding`` (float32, batch x dimensions, L2-normalised).
+    """Write ``onnx/model.onnx``: inputs ``input_ids`` and ``attention_mask`` (int64, batch x tokens), outputs
+    ``sentence_embedding`` (float32, batch x dimensions, length 1) and ``last_hidden_state`` (batch x tokens x hidden).
 
     Batch and length are dynamic. The file is self-contained (no external data), passes ``onnx.checker``, and holds
     no paths or stack traces of the machine that wrote it, so that equal students give equal files.
@@ -39,8 +42,8 @@ def write_onnx(parts: StudentParts, folder: Path) -> None:
     Raises:
         InputError: the weights are too large for one file.
         MissingExtraError: ``onnx`` or ``onnxscript`` isn't installed.
-    """  # noqa: D205 - the first sentence names inputs and output
-    trace_onnx(parts, _EmbeddingGraph(parts.module), folder)
+    """  # noqa: D205 - the first sentence names inputs and outputs
+    trace_onnx(parts, _OutputsGraph(parts.module), folder)
 
 
 def trace_onnx(parts: StudentParts, graph: Any, folder: Path, *, more: Mapping[str, Any] | None = None) -> None:  # noqa: ANN401
@@ -48,7 +51,7 @@ def trace_onnx(parts: StudentParts, graph: Any, folder: Path, *, more: Mapping[s
 
     Args:
         parts: the student that the module holds.
-        graph: maps ids, mask and the further inputs to the embedding.
+        graph: maps ids, mask and the further inputs to the embedding and the token states.
         folder: the export's folder.
         more: an example of each further input, of a fixed shape, by name.
 
@@ -77,7 +80,7 @@ def trace_onnx(parts: StudentParts, graph: Any, folder: Path, *, more: Mapping[s
             graph.eval(),
             (ids, mask, *more.values()),
             input_names=["input_ids", "attention_mask", *more],
-            output_names=[_TRACED_OUTPUT],
+            output_names=[EMBEDDING, STATES],
             dynamic_shapes=(axes, axes, *({} for _ in more)),
             opset_version=_OPSET,
             dynamo=True,
@@ -87,26 +90,25 @@ def trace_onnx(parts: StudentParts, graph: Any, folder: Path, *, more: Mapping[s
         raise InputError("export: torch's ONNX exporter returned no program. Use a torch >= 2.6 with dynamo support")
     model = program.model_proto
     _strip_traces(model)
-    _rename_values(model.graph, {"embedding": "embedding_lookup", _TRACED_OUTPUT: "embedding"})
     with storage_errors(target):
         onnx.save_model(model, str(target), save_as_external_data=False)
     onnx.checker.check_model(str(target), full_check=True)
 
 
-def _EmbeddingGraph(module: Any) -> Any:  # noqa: ANN401, N802 - builds a torch module; torch is imported lazily
-    """Wrap a student so that its forward returns the embedding alone."""
+def _OutputsGraph(module: Any) -> Any:  # noqa: ANN401, N802 - builds a torch module; torch is imported lazily
+    """Wrap a student so that its forward returns the embedding, then the token states."""
     from torch import Tensor, nn
 
-    class EmbeddingGraph(nn.Module):
+    class OutputsGraph(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.student = module
 
-        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-            embedding: Tensor = self.student(input_ids, attention_mask).embedding
-            return embedding
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+            output = self.student(input_ids, attention_mask)
+            return output.embedding, output.last_hidden_state
 
-    return EmbeddingGraph()
+    return OutputsGraph()
 
 
 @contextmanager
@@ -143,14 +145,6 @@ def _strip_traces(model: Any) -> None:  # noqa: ANN401 - a protobuf message
     del model.metadata_props[:]
 
 
-def _rename_values(graph: Any, names: dict[str, str]) -> None:  # noqa: ANN401 - a protobuf message
-    for value in (*graph.value_info, *graph.output):
-        value.name = names.get(value.name, value.name)
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names.get(name, name) for name in node.output]
-
-
 def embed_with_onnx(
     folder: Path,
     texts: Sequence[str],
@@ -182,10 +176,11 @@ def embed_with_onnx(
     pad = settings["pad_token"]
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id(pad), pad_token=pad)
     session = runtime.InferenceSession(str(folder / file), providers=["CPUExecutionProvider"])
+    outputs = [session.get_outputs()[0].name]
     parts = []
     for start in range(0, len(texts), batch):
         encoded = tokenizer.encode_batch(list(texts[start : start + batch]))
         ids = np.asarray([row.ids for row in encoded], dtype=np.int64)
         mask = np.asarray([row.attention_mask for row in encoded], dtype=np.int64)
-        parts.append(session.run(["embedding"], {"input_ids": ids, "attention_mask": mask, **(more or {})})[0])
+        parts.append(session.run(outputs, {"input_ids": ids, "attention_mask": mask, **(more or {})})[0])
     return np.concatenate(parts).astype(np.float32, copy=False)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from consilience.core.files import storage_errors, write_json
 from consilience.exporters.huggingface import write_tensors
 from consilience.exporters.student_parts import Stage, StudentParts
-from consilience.students.backbones import pooler_argument
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +24,7 @@ _POOLING = "1_Pooling"
 def write_modules(parts: StudentParts, folder: Path) -> None:
     """Write the modules beside the backbone: Pooling, the layers behind it as Dense and LayerNorm, Normalize.
 
-    A rotation is one more Dense without bias before Normalize: scaling a vector and rotating it commute. A cut to fewer
-    dimensions is a shorter last Dense, so that every library gives the prefix at length 1.
+    A rotation and a cut to fewer dimensions are in the last Dense, so that Normalize comes after them.
 
     Args:
         parts: the student.
@@ -46,14 +44,7 @@ def write_modules(parts: StudentParts, folder: Path) -> None:
         for i, (kind, place) in enumerate(zip(kinds, places, strict=True))
     ]
     write_json(folder / "modules.json", modules)
-    # A checkpoint without a pooler: AutoModel would otherwise add a random one, unused but counted and warned of.
-    switch = pooler_argument(parts.backbone)
-    settings = {
-        "max_seq_length": parts.max_length,
-        "do_lower_case": False,
-        **({"model_args": switch} if switch else {}),
-    }
-    write_json(folder / "sentence_bert_config.json", settings)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": parts.max_length, "do_lower_case": False})
     write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "similarity_fn_name": "cosine"})
 
 

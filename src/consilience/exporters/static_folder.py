@@ -16,7 +16,7 @@ from consilience.core.files import atomic_write, storage_errors, write_json
 from consilience.exporters.card_usage import USAGE_ST, onnx_usage, widths_usage
 from consilience.exporters.huggingface import write_tensors
 from consilience.exporters.int8 import INT8_FILE, embed_with_int8, write_int8
-from consilience.exporters.onnx import ONNX_FILE, embed_with_onnx
+from consilience.exporters.onnx import EMBEDDING, ONNX_FILE, STATES, embed_with_onnx
 from consilience.exporters.parity import (
     PROBE,
     TOLERANCE,
@@ -209,21 +209,24 @@ def _write_onnx(parts: StaticParts, folder: Path) -> None:
         onnx.numpy_helper.from_array(np.array(_SMALLEST, dtype=np.float32), "smallest"),
     ]
     nodes = [
-        helper.make_node("Gather", ["table", "input_ids"], ["rows"], axis=0),
+        helper.make_node("Gather", ["table", "input_ids"], [STATES], axis=0),
         helper.make_node("Cast", ["attention_mask"], ["mask"], to=types.FLOAT),
         helper.make_node("Unsqueeze", ["mask", "last_axis"], ["column"]),
-        helper.make_node("Mul", ["rows", "column"], ["kept"]),
+        helper.make_node("Mul", [STATES, "column"], ["kept"]),
         helper.make_node("ReduceSum", ["kept", "token_axis"], ["sum"], keepdims=0),
         helper.make_node("ReduceL2", ["sum", "token_axis"], ["length"], keepdims=1),
         helper.make_node("Max", ["length", "smallest"], ["divisor"]),
-        helper.make_node("Div", ["sum", "divisor"], ["embedding"]),
+        helper.make_node("Div", ["sum", "divisor"], [EMBEDDING]),
     ]
     inputs = [
         helper.make_tensor_value_info(name, types.INT64, ["batch", "tokens"])
         for name in ("input_ids", "attention_mask")
     ]
-    output = helper.make_tensor_value_info("embedding", types.FLOAT, ["batch", parts.dimensions])
-    graph = helper.make_graph(nodes, "static_student", inputs, [output], constants)
+    outputs = [
+        helper.make_tensor_value_info(EMBEDDING, types.FLOAT, ["batch", parts.dimensions]),
+        helper.make_tensor_value_info(STATES, types.FLOAT, ["batch", "tokens", parts.dimensions]),
+    ]
+    graph = helper.make_graph(nodes, "static_student", inputs, outputs, constants)
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION, producer_name="consilience"
     )

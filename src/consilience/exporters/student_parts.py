@@ -91,12 +91,13 @@ def student_parts(
     dimensions = student.dimensions
     if rotation is not None:
         turn = torch.from_numpy(rotation).T.contiguous()
-        stages = (*stages, Stage("Dense", turn))
+        stages = _mapped_stages(stages, turn)
         module, dimensions = _followed_by(module, turn), len(turn)
     if truncate_dim is not None and truncate_dim != dimensions:
         check_width(student.manifest, truncate_dim, dimensions)
-        stages = _cut_stages(stages, truncate_dim, dimensions)
-        module, dimensions = _followed_by(module, torch.eye(truncate_dim, dimensions)), truncate_dim
+        cut = torch.eye(truncate_dim, dimensions)
+        stages = _mapped_stages(stages, cut)
+        module, dimensions = _followed_by(module, cut), truncate_dim
     return StudentParts(
         module,
         student.module.backbone,
@@ -159,15 +160,16 @@ def _head_stages(head: nn.Module) -> tuple[Stage, ...]:
             )
 
 
-def _cut_stages(stages: tuple[Stage, ...], width: int, dimensions: int) -> tuple[Stage, ...]:
-    """Cut the last Linear's outputs, or add one that cuts where there is none."""
-    import torch
+def _mapped_stages(stages: tuple[Stage, ...], weight: torch.Tensor) -> tuple[Stage, ...]:
+    """Fold a matrix (outputs, inputs) into the last Linear, or add it as one where there is none.
 
+    Some clients serve one Dense, not two. A rotation behind the normalisation may come before it: scaling commutes.
+    """
     if not stages:
-        return (Stage("Dense", torch.eye(width, dimensions)),)
-    last = stages[-1]
-    bias = None if last.bias is None else last.bias[:width]
-    return (*stages[:-1], Stage("Dense", last.weight[:width], bias))
+        return (Stage("Dense", weight),)
+    last, exact = stages[-1], weight.double()
+    bias = None if last.bias is None else (exact @ last.bias.double()).float()
+    return (*stages[:-1], Stage("Dense", (exact @ last.weight.double()).float(), bias))
 
 
 def _followed_by(module: nn.Module, weight: torch.Tensor) -> nn.Module:

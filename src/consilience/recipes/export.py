@@ -26,6 +26,7 @@ def export(
     rotation: str | Path | Rotation | None = None,
     quantize: str | None = None,
     truncate_dim: int | None = None,
+    clients: Sequence[str] = (),
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Export a student as a sentence-transformers folder, an ONNX file, or both, checked against each other.
@@ -41,6 +42,7 @@ def export(
         quantize: "int8" adds ``onnx/model_int8.onnx``, about a quarter of the size.
         truncate_dim: leading dimensions that every form keeps, at length 1; the student must have been trained at that
             width too (``matryoshka``).
+        clients: that are to serve it ("llama.cpp", ...): one that can't hold this student is refused before any work.
         overwrite: replace an existing export.
 
     Returns:
@@ -48,8 +50,8 @@ def export(
 
     Raises:
         FrameMismatchError: the rotation is of another frame than the student's.
-        InputError: no student, an unknown format, results that evaluate didn't print, or a width that it wasn't
-            trained at.
+        InputError: no student, an unknown format, results that evaluate didn't print, a width that it wasn't trained
+            at, or a client that would serve something else.
         ParityError: an exported form gives other vectors than the student.
         ResumeError: ``out`` exists.
     """
@@ -76,6 +78,7 @@ def export(
         rotation=load_rotation(rotation) if isinstance(rotation, str | Path) else rotation,
         quantize=quantize,
         truncate_dim=truncate_dim,
+        clients=clients,
         overwrite=overwrite,
     )
 

@@ -113,10 +113,18 @@ def backbone_settings(backbone: nn.Module) -> dict[str, Any]:
     return {**settings, "architectures": [type(backbone).__name__], "model_type": config.model_type}
 
 
-def pooler_argument(backbone: nn.Module) -> dict[str, bool]:
-    """Return the keyword with which ``AutoModel.from_pretrained`` adds no pooler; {} where there is none."""
+def empty_pooler(backbone: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights, all zero, of the pooler that ``AutoModel`` adds to such an encoder; {} where it adds none.
+
+    Without them it would invent random ones, and few clients can be told not to.
+    """
+    import torch
+
     config: Any = backbone.config
-    return {"add_pooling_layer": False} if BACKBONES[config.model_type].pooler_switch else {}
+    if not BACKBONES[config.model_type].pooler_switch:
+        return {}
+    width = config.hidden_size
+    return {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
 
 
 def plain_names(tensors: Mapping[str, torch.Tensor], model_type: str) -> dict[str, torch.Tensor]:

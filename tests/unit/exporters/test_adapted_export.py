@@ -59,7 +59,8 @@ def test_the_folder_loads_bit_identically_with_remote_code_and_bare_without(stud
     model = AutoModel.from_pretrained(folder, trust_remote_code=True)
     with pytest.raises(ValueError, match="expected names among equiv, para"):
         model.set_anchors("other")
-    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in student.module.backbone.parameters())
+    own = [p.numel() for name, p in model.named_parameters() if not name.startswith("pooler.")]
+    assert sum(own) == sum(p.numel() for p in student.module.backbone.parameters())
     handle.detach()
 
 

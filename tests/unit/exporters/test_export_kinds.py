@@ -209,6 +209,9 @@ def test_other_architectures_are_exported_too(kind, formats, tmp_path, capsys):
     out = tmp_path / kind
     manifest = export_student(student, out, formats=formats, teachers={})
     assert max(manifest["parity"]["max_abs_difference"].values()) <= 1e-5
+    shown = capsys.readouterr().err
+    assert "MISSING" not in shown  # an empty pooler is there where the class has one,
+    assert "UNEXPECTED" not in shown  # and none where it has none
     assert [m["type"].rsplit(".", 1)[-1] for m in json.loads((out / "modules.json").read_text())] == [
         "Transformer", "Pooling", "Normalize",
     ]  # fmt: skip
