@@ -162,7 +162,7 @@ CASES = {
     "test sentences": (FIT + " {p}/tested.jsonl", "holds a sentence of stsb-dev.tsv, which models are tested on"),
     "test sentences: lora": (LORA + " {p}/tested.jsonl", "holds a sentence of stsb-dev.tsv"),
     "test sentences: align": (ALIGN.replace("{p}/para.jsonl", "{p}/tested.jsonl"), "holds a sentence of"),
-    "columns": (FIT + " {p}/columns.jsonl", "missing sentence1, sentence2; it has a, b"),
+    "columns": (FIT + " {p}/columns.jsonl", "no column 'sentence1' and no column 'sentence2'; its columns: a, b"),
     "no file": (FIT + " {p}/nowhere.jsonl", "no such file"),
     "an anchor twice": (ALIGN.replace("{p}/equiv {p}/para", "{p}/equiv {p}/equiv"), "expected a new name"),
     "pairs twice": (ALIGN.replace("para={p}", "equiv={p}"), "equiv is given twice"),

@@ -34,7 +34,7 @@ batch_rows = 64
 tasks = ["grammar", "sts"]
 missing_data = "skip"
 """
-STAGES = ["corpus", "embed-wordllama", "embed-glove", "align", "consensus", "distill", "evaluate", "export"]
+STAGES = ["corpus", "embed-wordllama", "embed-glove", "align", "consensus", "distill", "static", "evaluate", "export"]
 
 
 def consilience(folder, *words):
@@ -99,7 +99,7 @@ def test_the_results_are_the_reports_numbers(finished):
     assert [stage["stage"] for stage in results["stages"]] == STAGES
     assert results["corpus"]["rows"] == 2_000
     models = {model["model"]: model for model in results["evaluation"]["models"]}
-    assert set(models) == {"student", "wordllama", "glove"}
+    assert set(models) == {"student", "static", "wordllama", "glove"}
     grammar = models["student"]["tasks"]["grammar"]
     assert grammar["low"] < grammar["score"] < grammar["high"]
     assert f"{grammar['score']:.4f}" in (out / "report.md").read_text()
@@ -141,7 +141,7 @@ def test_the_same_recipe_elsewhere_gives_the_same_ids_and_bytes(finished, tmp_pa
     assert "sentences_per_second" not in (first / evaluation / "evaluation.json").read_text()
     assert str(tmp_path) not in (second / evaluation / "evaluation.json").read_text()
     speeds = json.loads((first / evaluation / "timing.json").read_text())["sentences_per_second"]
-    assert set(speeds) == {"student", "wordllama", "glove"}
+    assert set(speeds) == {"student", "static", "wordllama", "glove"}
     assert all(0 < speed["low"] <= speed["median"] <= speed["high"] for speed in speeds.values())
     row = next(line for line in (first / "report.md").read_text().splitlines() if line.startswith("| sentences/s"))
     assert f"{speeds['glove']['median']:,.0f} [{speeds['glove']['low']:,.0f}, {speeds['glove']['high']:,.0f}]" in row
@@ -190,5 +190,5 @@ def test_the_example_runs(tmp_path):
         capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "2"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "packaged:glove: " in done.stdout
+    assert "packaged:paraphrase-MiniLM-L3-v2: " in done.stdout
     assert (tmp_path / "example" / "model" / "modules.json").is_file()

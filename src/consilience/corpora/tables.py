@@ -140,6 +140,8 @@ class Table:
                 if not left:
                     return
             missing = [name for name in missing if name in left]
+        if missing and self.format == "json" and not self.columns:
+            raise CorpusError(f"{self.label}: the file has no rows. Give one with rows")
         if missing:
             hint = "" if self.dialect is None else ". If that is a row, write the columns' names above it"
             raise MissingColumnError(

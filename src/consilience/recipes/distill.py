@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import (
     TIMING,
@@ -36,13 +36,10 @@ if TYPE_CHECKING:
     from consilience.corpora.text import CorpusSpec
     from consilience.recipes.initial_student import InitialStudent
     from consilience.students.presets import HeadKind, StudentConfig
-    from consilience.students.text import StudentEncoder, TextStudent
+    from consilience.students.text import StudentEncoder
     from consilience.training.loop import TrainingSummary
-    from consilience.training.settings import TrainingSettings
-    from consilience.training.token_store import TokenStore
 
 _READ_ROWS = 4096
-_HEAD_ROWS = 8192  # assumed: 20 rows and more a dimension of the token states
 _TOKENS = "tokens"
 
 
@@ -148,6 +145,7 @@ def distill(
     from consilience.corpora.fingerprint import fingerprint_corpus
     from consilience.corpora.text import open_corpus
     from consilience.objectives.names import require_objective
+    from consilience.recipes.closed_form import fit_head, fit_static, require_head_rows
     from consilience.recipes.default_start import target_teachers
     from consilience.recipes.initial_student import StartOptions, start_student
     from consilience.recipes.verdict import describe, judge
@@ -212,7 +210,7 @@ def distill(
     processes = join_processes()
     require_trainable(settings, rows=identity.rows, processes=processes.num_processes)
     if start.fits_head:
-        _require_head_rows(start, identity.rows, settings)
+        require_head_rows(start, identity.rows, settings)
     plan = {
         "kind": "student",
         "preset": start.name,
@@ -244,10 +242,10 @@ def distill(
         )
     axes = _principal_axes(bank) if settings.matryoshka else None
     if start.fits_head and not has_checkpoint(work):
-        _fit_head(start, store, bank, axes, settings)
+        fit_head(start, store, bank, axes, settings)
     static_kept = None
     if start.fits_table or processes.is_main_process:
-        static_kept = _fit_static(start, store, bank, axes, settings)
+        static_kept = fit_static(start, store, bank, axes, settings)
     summary = train(start.module, store, bank, settings, work, axes=axes, began=began, tensorboard=board)
     if processes.is_main_process:
         found = judge(
@@ -273,78 +271,6 @@ def _length(start: InitialStudent, max_length: int | None) -> int:
             f"distill: expected --max-length between 3 and the student's {longest} positions, got {length}"
         )
     return length
-
-
-def _require_head_rows(start: InitialStudent, rows: int, settings: TrainingSettings) -> None:
-    """Refuse, before anything is written, a corpus that a new linear head can't be fitted to."""
-    training, hidden = len(_split(rows, settings)[0]), int(start.config["hidden"])
-    if training < hidden:
-        raise InputError(
-            f"distill: a linear head on {hidden} dimensions is fitted to at least as many texts, the corpus has "
-            f"{training} to train on. Give more texts, or --head mlp"
-        )
-
-
-def _split(rows: int, settings: TrainingSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the training rows and the held-out ones, as the training has them."""
-    from consilience.training.gauges import split_held_out
-
-    return split_held_out(rows, seed=settings.seed, most=settings.held_out_rows)
-
-
-def _fit_head(
-    start: InitialStudent,
-    store: TokenStore,
-    bank: Bank,
-    axes: NDArray[np.float32] | None,
-    settings: TrainingSettings,
-) -> None:
-    """Set a new linear head on trained layers to the least-squares map onto the targets, from training rows only."""
-    import numpy as np
-
-    from consilience.recipes.verdict import unit_targets
-    from consilience.students.initialise import fit_linear_head
-
-    rows, _ = _split(len(store), settings)
-    rows = rows[:: max(len(rows) // _HEAD_ROWS, 1)][:_HEAD_ROWS]
-    cosine = fit_linear_head(
-        cast("TextStudent", start.module),
-        [np.asarray(store[int(row)], dtype=np.int64) for row in rows],
-        unit_targets(bank, rows, axes),
-        pad=store.pad,
-    )
-    log(f"distill: the head's least-squares start has target cosine {cosine:.4f} on {len(rows)} rows")
-
-
-def _fit_static(
-    start: InitialStudent,
-    store: TokenStore,
-    bank: Bank,
-    axes: NDArray[np.float32] | None,
-    settings: TrainingSettings,
-) -> float | None:
-    """Fit the static student of the same target, which a start without layers begins with.
-
-    Returns:
-        Its share of the held-out rows' neighbours; None where the training rows are too few to fit one.
-    """
-    import torch
-
-    from consilience.recipes.verdict import embed_by_table, fit_table, unit_targets
-    from consilience.students.backbones import TOKENS
-    from consilience.training.gauges import neighbours_kept
-
-    module: Any = start.module
-    tokens = module.embedding.weight if start.name == STATIC else module.backbone.get_parameter(TOKENS)
-    trained = tokens.detach().float().numpy() if start.taught_by else None
-    rows, held_out = _split(len(store), settings)
-    if trained is not None and len(rows) < trained.shape[1]:
-        return None
-    table = fit_table(trained, store, bank, rows, axes=axes, vocabulary=len(tokens))
-    if start.fits_table:
-        with torch.no_grad():
-            tokens.copy_(torch.from_numpy(table))
-    return neighbours_kept(embed_by_table(table, store, held_out), unit_targets(bank, held_out, axes))
 
 
 def _principal_axes(bank: Bank) -> NDArray[np.float32]:

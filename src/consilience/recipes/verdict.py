@@ -3,84 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from consilience.banks.reader import Bank
-    from consilience.training.token_store import TokenStore
-
-TABLE_ROWS = 16_384  # assumed: the fit takes a few seconds, and its held-out cosine grows slowly beyond
-TABLE_ITERATIONS = 10
-_RIDGE = 0.1  # measured on held-out neighbours of 2,000 and 20,000 texts: 1 and .03 are no better
 SAME = 0.01  # assumed: about a standard error of the share on 200 texts
 STEEP = 0.02  # assumed: of the neighbours, gained in the last third of a training whose rate falls to 0
-
-
-def fit_table(
-    table: NDArray[np.float32] | None,
-    store: TokenStore,
-    bank: Bank,
-    rows: NDArray[np.int64],
-    *,
-    axes: NDArray[Any] | None,
-    vocabulary: int,
-) -> NDArray[np.float32]:
-    """Fit a table of token vectors to a target in closed form: the static student of the same teachers.
-
-    Args:
-        table: (V, d) trained token vectors to begin with; None: a token begins at the mean target of its texts.
-        store: the corpus's tokens.
-        bank: the target, (n, d_y).
-        rows: that it may be fitted to; a sample of them is.
-        axes: (d_y, d_y) applied to the target, or None.
-        vocabulary: V.
-
-    Returns:
-        The table in the target's frame, (V, d_y); texts are means of its rows.
-    """
-    from consilience.students.table_fit import count_matrix, fit_into_frame, refine_table
-
-    rows = rows[:: max(len(rows) // TABLE_ROWS, 1)][:TABLE_ROWS]
-    counts = count_matrix([store[int(row)] for row in rows], vocabulary)
-
-    def targets(start: int, stop: int) -> NDArray[np.float32]:
-        return unit_targets(bank, rows[start:stop], axes)
-
-    whole = targets(0, len(rows))
-    seen = np.asarray(counts.sum(axis=0), dtype=np.float32).ravel()
-    weights = 1e-3 / (1e-3 + seen / seen.sum())  # Arora et al. 2017
-    if table is None:
-        middle = whole.mean(axis=0)
-        # Shrunk towards the mean of all by as much as one text says; a token that no text has stays there, and short.
-        means = (counts.T @ (whole - middle)) / (1.0 + seen[:, None]) + 0.1 * middle
-        moved = (means * weights[:, None]).astype(np.float32)
-    else:
-        weighted = (table * weights[:, None]).astype(np.float32)
-        moved = (weighted @ fit_into_frame(_means(counts, weighted), whole)).astype(np.float32)
-    return refine_table(moved, counts, targets, ridge=_RIDGE, iterations=TABLE_ITERATIONS).table
-
-
-def unit_targets(bank: Bank, rows: NDArray[np.int64], axes: NDArray[Any] | None) -> NDArray[np.float32]:
-    """Return target rows at length 1, turned by ``axes`` where there are any."""
-    from consilience.frames.rows import normalise_rows
-
-    unit = normalise_rows(np.asarray(bank[rows]), where=str(bank.path)).astype(np.float32)
-    return unit if axes is None else (unit @ axes).astype(np.float32)
-
-
-def embed_by_table(table: NDArray[np.float32], store: TokenStore, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the unit means (n, d) of the rows' token vectors."""
-    from consilience.students.table_fit import count_matrix
-
-    return _means(count_matrix([store[int(row)] for row in rows], len(table)), table)
-
-
-def _means(counts: Any, table: NDArray[np.float32]) -> NDArray[np.float32]:  # noqa: ANN401 - scipy has no types
-    sums = np.asarray(counts @ table, dtype=np.float32)
-    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), dtype=np.float32)
 
 
 def judge(

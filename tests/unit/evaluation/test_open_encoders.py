@@ -36,7 +36,10 @@ def test_onnx_file_with_a_tokenizer_one_folder_up(tmp_path, settings, limit):
     (tmp_path / "onnx" / "model.onnx").symlink_to(files["model"])
     (tmp_path / "tokenizer.json").symlink_to(files["tokenizer"])
     (tmp_path / "tokenizer_config.json").write_text(settings, encoding="utf-8")
-    encoder = open_encoder(tmp_path / "onnx" / "model.onnx")
+    # Two outputs without a name that says what they are: the person does.
+    with pytest.raises(InputError, match="Choose output=461 or"):
+        open_encoder(tmp_path / "onnx" / "model.onnx")
+    encoder = open_encoder(f"onnx:{tmp_path}/onnx/model.onnx?output=461")
     assert (encoder.dimensions, encoder.max_length) == (384, limit)
 
 
