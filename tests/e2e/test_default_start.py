@@ -168,3 +168,30 @@ def test_minutes_are_spent_though_the_machine_was_busy_at_first(captions, place,
     assert totals[-1] == student.manifest["training"]["steps_done"]
     assert totals[-1] > 2 * totals[0]
     assert np.isfinite(student.manifest["gauges"]["target_cosine"])
+
+
+def test_a_resumed_training_takes_the_decisions_that_were_made(captions, place, tmp_path, monkeypatch):
+    from consilience.training.gradients import GradientOfBatch
+
+    monkeypatch.chdir(place)
+    options = {"target": place / "target", "out": tmp_path / "s", "minutes": 0.1, "batch_rows": 16}
+    plain = GradientOfBatch.__call__
+    taken = []
+
+    def stops(self, *arguments, **kinds):
+        taken.append(None)
+        if len(taken) == 60:
+            raise KeyboardInterrupt
+        return plain(self, *arguments, **kinds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GradientOfBatch, "__call__", stops)
+        with pytest.raises(KeyboardInterrupt):
+            consilience.distill(captions, precision="fp32", checkpoint_seconds=1e-3, **options)
+    decided = json.loads((tmp_path / "s.partial" / "decisions.json").read_text())
+    assert len(decided) > 1
+    student = consilience.distill(captions, precision="fp32", **options)
+    entries = [json.loads(line) for line in (tmp_path / "s" / "log.jsonl").read_text().splitlines()]
+    totals = {entry["step"]: entry["total"] for entry in entries if "total" in entry}
+    assert {entry["step"]: entry["total"] for entry in decided}.items() <= totals.items()
+    assert student.manifest["training"]["steps_done"] == list(totals.values())[-1] >= 60
