@@ -37,7 +37,7 @@ def command(
     from consilience.recipes.rotate import require_bank_target, rotate, rotate_bank
 
     if bank is not None:
-        require_bank_target(source, into=into, rotation=out, out=bank)
+        require_bank_target(source, into=into, rotation=out, out=bank, overwrite=overwrite)
     rotation = rotate(
         source,
         into=into,

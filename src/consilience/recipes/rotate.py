@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import MANIFEST, is_finished, output_path, read_manifest, require_apart
+from consilience.core.artefacts import MANIFEST, is_finished, output_path, read_manifest, require_apart, require_output
 from consilience.core.errors import FrameMismatchError, InputError
 from consilience.core.progress import log
 
@@ -140,7 +140,9 @@ def rotate(
     return save_rotation(folder, job=job, manifest=manifest, matrix=matrix, overwrite=overwrite)
 
 
-def require_bank_target(source: str | Path, *, into: str | Path, rotation: Path, out: Path) -> None:
+def require_bank_target(
+    source: str | Path, *, into: str | Path, rotation: Path, out: Path, overwrite: bool = False
+) -> None:
     """Refuse, before anything is fitted, a rotated bank that :func:`rotate_bank` couldn't write.
 
     Args:
@@ -148,17 +150,25 @@ def require_bank_target(source: str | Path, *, into: str | Path, rotation: Path,
         into: the rotation's target.
         rotation: the rotation's folder.
         out: the rotated bank's.
+        overwrite: a bank that is there may be replaced.
 
     Raises:
         InputError: the source isn't a bank, or ``out`` is or holds one of the others.
+        ConsilienceError: ``out`` can't be written, or is something else than this bank rotated.
     """
     folder = Path(source)
-    if not (folder / MANIFEST).is_file() or read_manifest(folder)["kind"] != "bank":
+    if not (folder / MANIFEST).is_file() or (bank := read_manifest(folder))["kind"] != "bank":
         raise InputError(f"--bank: {source} isn't a bank, so there are no rows to write. Leave it out")
     places = (out.resolve(), rotation.resolve())
     if places[0] == places[1] or places[1] in places[0].parents or places[0] in places[1].parents:
         raise InputError(f"--bank {out}: is, holds or lies in --out {rotation}. Choose another folder")
     require_apart(out, source, into)
+    output_path(out, overwrite=overwrite)
+    if overwrite or not (out / MANIFEST).is_file():
+        return
+    there = read_manifest(out)  # which rotation it went behind is compared when there is one
+    if there["kind"] != "bank" or there.get("extra", {}).get("bank") != bank["id"]:
+        require_output(out, option="--bank")
 
 
 def rotate_bank(
