@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -327,9 +328,12 @@ def require_apart(out: Path, *inputs: object) -> None:
     """
     targets = [path.resolve() for path in (out, partial_path(out), _replaced_path(out))]
     for given in inputs:
-        if not isinstance(given, str | Path) or not _exists(given):
+        place = given
+        if isinstance(given, str) and not _exists(given):  # a spec: st:FOLDER?pool=mean, npy:FILE#KEY
+            place = re.split("[?#]", given.partition(":")[2])[0] or None
+        if not isinstance(place, str | Path) or not _exists(place):
             continue
-        source = Path(given).resolve()
+        source = Path(place).resolve()
         inside = source.is_dir() and source in targets[0].parents and (source / MANIFEST).is_file()
         if inside or not {source, *source.parents}.isdisjoint(targets):
             raise InputError(f"{out}: is or holds {given}, which this job reads. Choose another --out")

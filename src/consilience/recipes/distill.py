@@ -164,6 +164,7 @@ def distill(
     if board is not None and os.path.lexists(board) and not board.is_dir():
         raise InputError(f"{board}: is in the way of TensorBoard's folder. Move it away")
     bank = target if isinstance(target, Bank) else open_bank(target)
+    require_apart(folder, bank.path, corpus, tokenizer, init, token_table)
     asked = None if objective is None else require_objective(objective)
     texts = open_corpus(
         corpus, column=column, where=dict(where or {}), limit=limit, on_fault=on_fault, max_characters=max_characters
@@ -222,7 +223,6 @@ def distill(
         "max_length": length,
         "training": {**settings.identity(), "processes": processes.num_processes},
     }
-    require_apart(folder, bank.path, corpus, tokenizer, init, token_table)
     if is_finished(folder, kind="student", job=content_id(plan), overwrite=overwrite):
         log(f"{folder}: already done")
         return load_student(folder)
