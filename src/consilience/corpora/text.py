@@ -50,6 +50,8 @@ class CorpusSpec:
     max_characters: int = 50_000
 
     def __post_init__(self) -> None:
+        if not self.path:  # pathlib takes it for the working folder
+            raise CorpusError("corpus: expected a path, got an empty one. Name a file or folder")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"limit: expected at least 1, got {self.limit}. Leave --limit out to read all rows")
         if self.max_characters < 1:
