@@ -230,7 +230,7 @@ def open_corpus(spec: CorpusSpec | str | Path | Sequence[str], **options: Any) -
         return _open_memory(spec, options)
     if not isinstance(spec, CorpusSpec):
         spec = CorpusSpec(path=str(spec))
-    defaults = asdict(CorpusSpec(path=""))
+    defaults = asdict(CorpusSpec(path="."))
     spec = replace(spec, **{name: value for name, value in options.items() if value != defaults.get(name)})
     if spec.path == "-":
         return _open_standard_input(spec)

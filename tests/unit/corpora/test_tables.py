@@ -137,7 +137,8 @@ def test_the_delimiter_is_found_and_said(tmp_path, capsys, data, said):
     (tmp_path / "x.csv").write_text(data, encoding="utf-8", newline="")
     rows = [row.split(",")[0].split(";")[0] for row in open_corpus(tmp_path / "x.csv")]
     assert rows == ROWS
-    assert capsys.readouterr().err == (f"{tmp_path}/x.csv: cells are separated by {said}\n" if said else "")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "lines end at CR" not in line]
+    assert lines == ([f"{tmp_path}/x.csv: cells are separated by {said}"] if said else [])
 
 
 def test_a_header_that_two_delimiters_split_is_refused_and_sep_decides(tmp_path):
