@@ -83,6 +83,10 @@ def read_held_out(paths: Sequence[str | Path]) -> HeldOutSentences:
     Raises:
         CorpusError: nothing is there, or a file has no such column.
     """
+    if "" in paths:  # pathlib takes it for the working folder
+        raise CorpusError(
+            "held-out sentences: expected a path, got an empty one. Name a file or folder with --held-out"
+        )
     files = [file for path in paths for file in _files(Path(path))]
     return HeldOutSentences((file.name, text) for file in files for text in _sentences(file))
 

@@ -128,7 +128,10 @@ def _records(path: Path, label: str, dialect: Dialect) -> Iterator[list[str]]:
             yield line.split(dialect.delimiter)
         return
     csv.field_size_limit(max(csv.field_size_limit(), LINE_CHARACTERS))  # long cells are row faults, not parser errors
-    with open_text(path, label, line_end(read_head(path, label))) as stream:
+    end = line_end(read_head(path, label))
+    if end == "\r":
+        say_once(f"{label}: has no LF, so its lines end at CR")
+    with open_text(path, label, end) as stream:
         records = csv.reader(stream, delimiter=dialect.delimiter, strict=True)
         try:
             yield from records

@@ -177,7 +177,8 @@ def _choose(table: Table, column: str | None, where: Mapping[str, str], fix: str
         return None
     is_only = column is None and len(table.columns) == 1
     chosen = column or (table.columns[0] if is_only else "text")
-    table.require((chosen, *where), fix)
+    table.require((chosen,), fix)
+    table.require(where, "Choose one with --where")
     if is_only:
         _refuse_row_as_name(table, chosen)
     table.require_text(chosen)

@@ -50,6 +50,8 @@ class CorpusSpec:
     max_characters: int = 50_000
 
     def __post_init__(self) -> None:
+        if not self.path:  # pathlib takes it for the working folder
+            raise CorpusError("corpus: expected a path, got an empty one. Name a file or folder")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"limit: expected at least 1, got {self.limit}. Leave --limit out to read all rows")
         if self.max_characters < 1:
@@ -228,7 +230,7 @@ def open_corpus(spec: CorpusSpec | str | Path | Sequence[str], **options: Any) -
         return _open_memory(spec, options)
     if not isinstance(spec, CorpusSpec):
         spec = CorpusSpec(path=str(spec))
-    defaults = asdict(CorpusSpec(path=""))
+    defaults = asdict(CorpusSpec(path="."))
     spec = replace(spec, **{name: value for name, value in options.items() if value != defaults.get(name)})
     if spec.path == "-":
         return _open_standard_input(spec)

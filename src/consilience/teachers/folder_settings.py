@@ -15,6 +15,19 @@ _MODES = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lastt
 _PLAIN = {"Transformer", "Pooling", "Normalize"}
 
 
+def refuse_student_head(folder: Path | None, teacher: str) -> None:
+    """Refuse a student's own folder, whose head no other library reads: its backbone alone gives other vectors.
+
+    Raises:
+        InputError: the folder has such a head.
+    """
+    if folder is not None and (folder / "head.safetensors").is_file() and (folder / "manifest.json").is_file():
+        raise InputError(
+            f"teacher {teacher}: a student's folder, whose head only consilience reads. Export it with `consilience "
+            f"export {folder} --out EXPORT` and take st:EXPORT"
+        )
+
+
 @dataclass(frozen=True)
 class FolderSettings:
     """The settings of a folder; a folder of another kind, or none, has none.
@@ -53,6 +66,7 @@ class FolderSettings:
         """
         if chosen is not None:
             return chosen
+        refuse_student_head(self.folder, self.teacher)
         modules = self._read("modules.json")
         kinds = [str(item.get("type")).rsplit(".", 1)[-1] for item in modules if isinstance(item, dict)]
         more = [kind for kind in kinds if kind not in _PLAIN]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from consilience.core.progress import log
 from consilience.teachers.batching import DEFAULT_BATCH_TOKENS
 from consilience.teachers.boundary import agree, loading, model_call, say_one_by_one, try_first_use
 from consilience.teachers.checked import check_embeddings
+from consilience.teachers.folder_settings import refuse_student_head
 from consilience.teachers.pooling import normalise_rows
 from consilience.teachers.position_limit import check_max_length, check_vocabulary, token_limit
 from consilience.teachers.provenance import folder_weights_sha256, tokenizer_sha256
@@ -151,6 +153,7 @@ class SentenceTransformersTeacher:
                 f"teacher {self.name}: {head} is a reranker or classifier, not trained to give a vector of a text. "
                 f"Choose an embedding model, or take its token states with hf:{self._spec.name}?pool=mean"
             )
+        refuse_student_head(Path(self._spec.name), self.name)
         shown = " - ".join(type(module).__name__ for module in model)
         log(
             f"teacher {self.name}: without modules.json sentence-transformers takes its default, {shown}; hf: with "

@@ -137,7 +137,8 @@ def test_the_delimiter_is_found_and_said(tmp_path, capsys, data, said):
     (tmp_path / "x.csv").write_text(data, encoding="utf-8", newline="")
     rows = [row.split(",")[0].split(";")[0] for row in open_corpus(tmp_path / "x.csv")]
     assert rows == ROWS
-    assert capsys.readouterr().err == (f"{tmp_path}/x.csv: cells are separated by {said}\n" if said else "")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "lines end at CR" not in line]
+    assert lines == ([f"{tmp_path}/x.csv: cells are separated by {said}"] if said else [])
 
 
 def test_a_header_that_two_delimiters_split_is_refused_and_sep_decides(tmp_path):
@@ -328,7 +329,8 @@ def test_missing_keys_nulls_nan_and_surrogates_are_faults_of_their_row(tmp_path)
 def test_rows_that_end_at_cr(tmp_path, capsys):
     (tmp_path / "mac.txt").write_bytes("\r".join(ROWS).encode())
     (tmp_path / "mac.tsv").write_bytes(("id\ttext\r" + "".join(f"1\t{row}\r" for row in ROWS)).encode())
-    for name in ("mac.txt", "mac.tsv"):
+    (tmp_path / "mac.csv").write_bytes(("text\r" + "".join(f'"{row}"\r' for row in ROWS)).encode())
+    for name in ("mac.txt", "mac.tsv", "mac.csv"):
         assert list(open_corpus(tmp_path / name)) == ROWS
         assert f"{name}: has no LF, so its lines end at CR" in capsys.readouterr().err
     (tmp_path / "mixed.txt").write_bytes(b"x\r" * 40_000 + b"y\nz\r")
@@ -512,3 +514,19 @@ def test_a_bare_cr_in_an_lf_csv_is_refused_outside_quotes(tmp_path):
         list(open_corpus(tmp_path / "x.csv"))
     (tmp_path / "x.csv").write_bytes(b'text\n"a\rb c"\nd\n')  # the error's fix
     assert list(open_corpus(tmp_path / "x.csv")) == ["a\rb c", "d"]
+
+
+def test_a_filter_on_a_column_that_is_missing_names_its_own_option(tmp_path):
+    (tmp_path / "a.csv").write_text("lang,text\nen,a cat\n")
+    with pytest.raises(CorpusError, match=r"no column 'language'; its columns: lang, text. Choose one with --where"):
+        open_corpus(tmp_path / "a.csv", where={"language": "en"})
+    assert list(open_corpus(tmp_path / "a.csv", where={"lang": "en"})) == ["a cat"]
+
+
+def test_an_empty_path_is_not_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "x.txt").write_text("not asked for\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CorpusError, match="corpus: expected a path, got an empty one"):
+        open_corpus("")
+    with pytest.raises(CorpusError, match="held-out sentences: expected a path, got an empty one"):
+        read_held_out([""])
