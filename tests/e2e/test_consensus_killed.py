@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from consilience.banks.writer import BankWriter
-from consilience.core.artefacts import TIMING, partial_path
+from consilience.core.manifests import TIMING, partial_path
 from consilience.recipes.align import align
 
 ROWS = 150_000

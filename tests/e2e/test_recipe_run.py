@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.core.artefacts import verify_artefact
+from consilience.core.manifests import verify_artefact
 
 pytestmark = pytest.mark.weights
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from consilience.core.artefacts import verify_artefact
+from consilience.core.manifests import verify_artefact
 
 pytestmark = [pytest.mark.weights, pytest.mark.slow]
 

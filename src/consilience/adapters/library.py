@@ -14,10 +14,11 @@ from torch import nn
 from consilience.adapters.anchor import Anchor, AnchorConfig, mix
 from consilience.adapters.dispatch import DEFAULT_TEMPERATURE, amplitudes, require_temperature
 from consilience.adapters.trunk import TrunkIdentity, require_trunk
-from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path, verify_artefact
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import BankIntegrityError, InputError, ShapeError
 from consilience.core.files import atomic_write
 from consilience.core.hashing import canonical_json
+from consilience.core.manifests import partial_path, verify_artefact
 from consilience.core.seeds import seed_from_name
 
 KIND = "adapters"

@@ -14,10 +14,11 @@ from consilience.banks.manifest import DTypeName
 from consilience.banks.reader import Bank, open_bank
 from consilience.banks.verify import verify_bank
 from consilience.banks.writer import BankWriter, bank_plan, is_finished_by
-from consilience.core.artefacts import MANIFEST, settle_artefact
+from consilience.core.artefacts import settle_artefact
 from consilience.core.errors import FrameMismatchError, InputError, StorageError
 from consilience.core.files import atomic_write, storage_errors
 from consilience.core.hashing import file_sha256
+from consilience.core.manifests import MANIFEST
 from consilience.core.placing import require_place
 
 Block = NDArray[np.floating[Any]]

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from consilience.core.artefacts import read_manifest
 from consilience.core.errors import BankIntegrityError, InputError
 from consilience.core.hashing import canonical_json, content_id
+from consilience.core.manifests import read_manifest
 
 DTypeName = Literal["fp16", "fp32"]
 STORAGE_DTYPES: dict[str, str] = {"fp16": "<f2", "fp32": "<f4"}  # safetensors are little-endian

@@ -21,9 +21,9 @@ from consilience.banks.manifest import (
     read_bank_manifest,
 )
 from consilience.banks.safetensors_header import read_safetensors_header
-from consilience.core.artefacts import check_file
 from consilience.core.errors import BankIntegrityError, FrameMismatchError, InputError, ShapeError
 from consilience.core.hashing import content_id
+from consilience.core.manifests import check_file
 
 if TYPE_CHECKING:
     import torch

@@ -22,17 +22,11 @@ from consilience.banks.manifest import (
 )
 from consilience.banks.reader import Bank, open_bank
 from consilience.banks.rows import are_unit_rows, prepare_rows, preprocessing_constants
-from consilience.core.artefacts import (
-    TIMING,
-    begin_artefact,
-    discard_work,
-    finish_artefact,
-    lock_work,
-    partial_path,
-)
+from consilience.core.artefacts import begin_artefact, discard_work, finish_artefact, lock_work
 from consilience.core.errors import BankIntegrityError, ConsilienceError, InputError, ShapeError
 from consilience.core.files import atomic_write, write_json
 from consilience.core.hashing import file_sha256
+from consilience.core.manifests import TIMING, partial_path
 
 
 class BankWriter:

@@ -61,8 +61,8 @@ def fault_choice(word: str) -> Literal["refuse", "drop"]:
 
 def show_library(out: Path, *, as_json: bool) -> None:
     """Print what a finished library or anchor reports."""
-    from consilience.core.artefacts import read_manifest
     from consilience.core.files import read_json
+    from consilience.core.manifests import read_manifest
 
     manifest, report = read_manifest(out), read_json(out / "report.json")
     if as_json:

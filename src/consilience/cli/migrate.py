@@ -98,8 +98,8 @@ def command(
 
 
 def _cost(migration: Migration) -> dict[str, Any]:
-    from consilience.core.artefacts import TIMING
     from consilience.core.files import read_json
+    from consilience.core.manifests import TIMING
 
     cost: dict[str, Any] = read_json(migration.path / TIMING)
     return cost

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path, verify_artefact
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import BankIntegrityError
 from consilience.core.files import atomic_write
+from consilience.core.manifests import partial_path, verify_artefact
 from consilience.frames.align import AffineMap
 from consilience.frames.sampling import split_rows
 

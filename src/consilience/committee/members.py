@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from consilience.banks.reader import Bank, require_same_corpus
-from consilience.core.artefacts import check_file
 from consilience.core.errors import FrameMismatchError, InputError
+from consilience.core.manifests import check_file
 from consilience.core.progress import progress_bar
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from consilience.committee.migration import MapScore, Way
-from consilience.core.artefacts import finish_artefact, partial_path, verify_artefact
+from consilience.core.artefacts import finish_artefact
 from consilience.core.errors import BankIntegrityError
 from consilience.core.files import atomic_write
+from consilience.core.manifests import partial_path, verify_artefact
 from consilience.frames.align import AffineMap
 
 

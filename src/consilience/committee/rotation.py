@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.committee.map_scoring import score_map
-from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path, verify_artefact
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import AlignmentRefusedError, BankIntegrityError, FrameMismatchError
 from consilience.core.files import atomic_write
+from consilience.core.manifests import partial_path, verify_artefact
 from consilience.frames.align import AffineMap
 from consilience.frames.fit_report import FitReport
 from consilience.frames.procrustes import fit_rotation

@@ -13,34 +13,20 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import BankIntegrityError, ConsilienceError, InputError, ResumeError
+from consilience.core.errors import ConsilienceError, InputError, ResumeError
 from consilience.core.files import TEMPORARY, place, read_json, storage_errors, sync_directory, write_json
 from consilience.core.hashing import content_id, file_sha256
+from consilience.core.manifests import MANIFEST, SCHEMA_VERSION, TIMING, partial_path, read_manifest, replaced_path
 from consilience.core.placing import is_mount, require_name, require_place
 
-MANIFEST = "manifest.json"
 PLAN = "plan.json"
-TIMING = "timing.json"
-SCHEMA_VERSION = 1
 _OURS = "Consilience's working folder"
-
-
-def partial_path(out: Path) -> Path:
-    """Return the folder in which the artefact ``out`` is being made.
-
-    Raises:
-        InputError: ``out`` is ".", ".." or "/", which can't be the name of a new folder.
-    """
-    if out.name in ("", ".."):
-        raise InputError(f"{out}: expected the name of a new folder. Change --out")
-    return out.with_name(out.name + ".partial")
 
 
 def output_path(out: str | Path, *, overwrite: bool = False) -> Path:
@@ -80,7 +66,7 @@ def require_output(out: Path, *, overwrite: bool = False, option: str = "--out")
         require_replaceable(out)
     elif os.path.lexists(out):
         raise ResumeError(f"{out}: already exists. {_way_out(out)}")
-    old, work = _replaced_path(out), partial_path(out)
+    old, work = replaced_path(out), partial_path(out)
     if overwrite and os.path.lexists(old) and not _is_moved(old, _read_state(work)):
         raise ResumeError(f"{old}: is in the way: the folder that is replaced waits there. Move it away")
     if os.path.lexists(work) and _read_state(work) is None:
@@ -280,13 +266,9 @@ def _way_out(out: Path) -> str:
     return "Choose another --out or pass --overwrite" if _foreign(out) is None else "Choose another --out"
 
 
-def _replaced_path(out: Path) -> Path:
-    return out.with_name(out.name + ".replaced")
-
-
 def _put_back(out: Path, state: dict[str, Any]) -> None:
     """Undo the first half of a swap whose second half is not wanted any more."""
-    old = _replaced_path(out)
+    old = replaced_path(out)
     if not os.path.lexists(out) and _is_moved(old, state):
         place(old, out)
 
@@ -296,7 +278,7 @@ def _complete_swap(out: Path) -> None:
     state = _read_state(out)
     if state is None or not state["swept"] or not (out / MANIFEST).is_file():
         return
-    old = _replaced_path(out)
+    old = replaced_path(out)
     with storage_errors(out):
         if _is_moved(old, state):
             _delete_artefact(old)
@@ -313,37 +295,6 @@ def _require_worthless(work: Path, option: str) -> None:
             f"{work}: would be the working folder, and isn't one of Consilience: it holds {kept[0]}. Move it away or "
             f"choose another {option}"
         )
-
-
-def require_apart(out: Path, *inputs: object) -> None:
-    """Refuse an output that is one of the job's inputs, lies in one, or has one in it: making it would destroy it.
-
-    Args:
-        out: the output.
-        inputs: paths of what the job reads; whatever isn't the path of something that exists (a teacher's name, rows in
-            memory) is passed over.
-
-    Raises:
-        InputError: names both.
-    """
-    targets = [path.resolve() for path in (out, partial_path(out), _replaced_path(out))]
-    for given in inputs:
-        place = given
-        if isinstance(given, str) and not _exists(given):  # a spec: st:FOLDER?pool=mean, npy:FILE#KEY
-            place = re.split("[?#]", given.partition(":")[2])[0] or None
-        if not isinstance(place, str | Path) or not _exists(place):
-            continue
-        source = Path(place).resolve()
-        inside = source.is_dir() and source in targets[0].parents and (source / MANIFEST).is_file()
-        if inside or not {source, *source.parents}.isdisjoint(targets):
-            raise InputError(f"{out}: is or holds {given}, which this job reads. Choose another --out")
-
-
-def _exists(path: str | Path) -> bool:
-    try:
-        return Path(path).exists()
-    except (OSError, ValueError):  # too long a name, or a NUL in it: no path
-        return False
 
 
 def finish_artefact(
@@ -460,7 +411,7 @@ def _give_name(work: Path, out: Path) -> None:
             sync_directory(work)
         state["swept"] = True
         _write_state(work, plan=state["plan"], replaces=state["replaces"], swept=True)
-    old = _replaced_path(out)
+    old = replaced_path(out)
     if os.path.lexists(out) and not (out.is_dir() and _may_take(out, state)):
         raise ResumeError(f"{out}: was made while this job ran. Move it away and run the command again")
     if os.path.lexists(out) and any(out.iterdir()):
@@ -474,76 +425,3 @@ def _give_name(work: Path, out: Path) -> None:
         _put_back(out, state)
         raise
     _complete_swap(out)
-
-
-def read_manifest(path: Path, kind: str | None = None) -> dict[str, Any]:
-    """Read and check an artefact's manifest (not its files; see :func:`verify_artefact`).
-
-    Args:
-        path: the artefact's folder.
-        kind: what it has to be, or None for any.
-
-    Raises:
-        InputError: no such folder, no manifest, another kind, or a newer schema.
-        BankIntegrityError: the manifest was edited: its id doesn't match its content.
-    """
-    if not path.exists():
-        hint = " (an interrupted run is there: run its command again)" if partial_path(path).is_dir() else ""
-        raise InputError(f"{path}: no such file or folder{hint}. Check the path")
-    if not (path / MANIFEST).is_file():
-        raise InputError(f"{path}: not a Consilience artefact: it has no {MANIFEST}")
-    manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise BankIntegrityError(f"{path / MANIFEST}: malformed manifest. Rebuild the artefact")
-    if kind is not None and manifest.get("kind") != kind:
-        wanted = "frames folder" if kind == "frames" else kind  # the one plural
-        raise InputError(f"{path}: expected a {wanted}, found a {manifest.get('kind')}. Check the path")
-    if manifest.get("schema_version") != SCHEMA_VERSION:
-        raise InputError(
-            f"{path}: schema version {manifest.get('schema_version')}, this Consilience reads {SCHEMA_VERSION}. "
-            "Update Consilience or rebuild the artefact"
-        )
-    body = {k: v for k, v in manifest.items() if k != "id"}
-    if content_id(body, prefix=f"{manifest.get('kind')}-") != manifest.get("id"):
-        raise BankIntegrityError(f"{path / MANIFEST}: its id doesn't match its content; it was edited. Rebuild it")
-    for name in manifest["files"]:
-        relative = Path(name)
-        if relative.is_absolute() or ".." in relative.parts:
-            raise BankIntegrityError(
-                f"{path / MANIFEST}: file name {name!r} leaves the folder. Don't use this artefact"
-            )
-    return manifest
-
-
-def verify_artefact(path: Path, kind: str | None = None) -> dict[str, Any]:
-    """Read an artefact's manifest and check every file's checksum.
-
-    Args:
-        path: the artefact's folder.
-        kind: what it has to be, or None for any; looked at before any file is read.
-
-    Raises:
-        InputError: no artefact, or of another kind.
-        BankIntegrityError: a file is missing or its bytes changed; the message names the first such file.
-    """
-    manifest = read_manifest(path, kind)
-    for name, expected in manifest["files"].items():
-        check_file(path, name, expected)
-    return manifest
-
-
-def check_file(folder: Path, name: str, expected_sha256: str) -> None:
-    """Check one file of an artefact.
-
-    Raises:
-        BankIntegrityError: it is missing or its bytes changed.
-    """
-    path = folder / name
-    if not path.is_file():
-        raise BankIntegrityError(f"{path}: listed in the manifest but missing. Rebuild or fetch {folder} again")
-    found = file_sha256(path)
-    if found != expected_sha256:
-        raise BankIntegrityError(
-            f"{path}: checksum {found[:12]}..., the manifest says {expected_sha256[:12]}...: the file is damaged. "
-            f"Rebuild or fetch {folder} again"
-        )

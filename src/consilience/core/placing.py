@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from consilience.core.errors import InputError, StorageError
+from consilience.core.manifests import MANIFEST, partial_path, replaced_path
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -74,3 +75,34 @@ def is_mount(path: Path) -> bool:
         return False
     escaped = re.sub(rb"[ \t\n\\]", lambda found: b"\\%03o" % found[0][0], os.fsencode(os.path.realpath(path)))
     return any(line.split(b" ")[4] == escaped for line in _MOUNTS.read_bytes().splitlines())
+
+
+def require_apart(out: Path, *inputs: object) -> None:
+    """Refuse an output that is one of the job's inputs, lies in one, or has one in it: making it would destroy it.
+
+    Args:
+        out: the output.
+        inputs: paths of what the job reads; whatever isn't the path of something that exists (a teacher's name, rows in
+            memory) is passed over.
+
+    Raises:
+        InputError: names both.
+    """
+    targets = [path.resolve() for path in (out, partial_path(out), replaced_path(out))]
+    for given in inputs:
+        place = given
+        if isinstance(given, str) and not _exists(given):  # a spec: st:FOLDER?pool=mean, npy:FILE#KEY
+            place = re.split("[?#]", given.partition(":")[2])[0] or None
+        if not isinstance(place, str | Path) or not _exists(place):
+            continue
+        source = Path(place).resolve()
+        inside = source.is_dir() and source in targets[0].parents and (source / MANIFEST).is_file()
+        if inside or not {source, *source.parents}.isdisjoint(targets):
+            raise InputError(f"{out}: is or holds {given}, which this job reads. Choose another --out")
+
+
+def _exists(path: str | Path) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # too long a name, or a NUL in it: no path
+        return False

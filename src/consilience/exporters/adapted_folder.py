@@ -16,18 +16,11 @@ import numpy as np
 from consilience.adapters.attach import attach_amoe
 from consilience.adapters.library import AnchorLibrary
 from consilience.adapters.masks import ALL, OFF, Mask
-from consilience.core.artefacts import (
-    PLAN,
-    begin_artefact,
-    discard_work,
-    finish_artefact,
-    is_finished,
-    partial_path,
-    verify_artefact,
-)
+from consilience.core.artefacts import PLAN, begin_artefact, discard_work, finish_artefact, is_finished
 from consilience.core.errors import InputError
 from consilience.core.files import atomic_write, read_json, write_json
 from consilience.core.hashing import content_id
+from consilience.core.manifests import partial_path, verify_artefact
 from consilience.core.progress import log
 from consilience.exporters.adapted_onnx import embed_with_adapted_onnx, write_adapted_onnx
 from consilience.exporters.hub_adapters import HALVES, trunk_digest

@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.committee.rotation import require_frame
-from consilience.core.artefacts import (
-    PLAN,
-    begin_artefact,
-    discard_work,
-    finish_artefact,
-    is_finished,
-    partial_path,
-    read_plan,
-    verify_artefact,
-)
+from consilience.core.artefacts import PLAN, begin_artefact, discard_work, finish_artefact, is_finished, read_plan
 from consilience.core.errors import InputError
 from consilience.core.files import atomic_write
 from consilience.core.hashing import content_id
+from consilience.core.manifests import partial_path, verify_artefact
 from consilience.core.progress import log
 from consilience.exporters.card_results import without_speed
 from consilience.exporters.card_usage import usage_sections

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.artefacts import partial_path, read_plan
+from consilience.core.artefacts import read_plan
 from consilience.core.errors import CorpusError, InputError
 from consilience.core.files import place
+from consilience.core.manifests import partial_path
 from consilience.core.placing import require_place
 from consilience.core.text_files import is_decodable, iter_lines
 from consilience.indexes.index import (

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from consilience.core.artefacts import begin_artefact, discard_work, locked, partial_path, read_plan, require_output
+from consilience.core.artefacts import begin_artefact, discard_work, locked, read_plan, require_output
 from consilience.core.errors import InputError
 from consilience.core.files import place, storage_errors
+from consilience.core.manifests import partial_path
 
 
 def require_new(out: Path, source: Path) -> None:

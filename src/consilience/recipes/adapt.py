@@ -322,7 +322,7 @@ def read_pairs_checked(
 
 
 def _require_apart(out: Path, *inputs: Any) -> None:  # noqa: ANN401
-    from consilience.core.artefacts import require_apart
+    from consilience.core.placing import require_apart
 
     require_apart(out, *inputs)
 
@@ -374,7 +374,7 @@ def _store(
 ) -> AnchorLibrary:
     """Write library, report, log and timing; return the library as stored."""
     from consilience.adapters.library import load_library, save_library
-    from consilience.core.artefacts import partial_path
+    from consilience.core.manifests import partial_path
     from consilience.training.journal import FILE as LOG
 
     write_report(partial_path(folder), report, summary)
@@ -384,8 +384,8 @@ def _store(
 
 def write_report(work: Path, report: Mapping[str, Any], summary: PairSummary) -> None:
     """Write report.json, and the times of this attempt."""
-    from consilience.core.artefacts import TIMING
     from consilience.core.files import write_json
+    from consilience.core.manifests import TIMING
 
     write_json(work / REPORT, report)
     per_step = summary.seconds / summary.steps_here if summary.steps_here else None

@@ -43,7 +43,7 @@ def adapt_export(
         ParityError: a form differs from the live model.
     """
     from consilience.adapters.library import AnchorLibrary, load_library
-    from consilience.core.artefacts import require_apart
+    from consilience.core.placing import require_apart
     from consilience.exporters.adapted_folder import export_adapted
     from consilience.students.static import is_static
     from consilience.students.text import StudentEncoder, load_student

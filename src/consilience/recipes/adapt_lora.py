@@ -87,15 +87,10 @@ def adapt_lora(
     """
     from consilience.adapters.anchor import AnchorConfig, count_block_parameters
     from consilience.adapters.library import require_name
-    from consilience.core.artefacts import (
-        begin_artefact,
-        finish_artefact,
-        is_finished,
-        output_path,
-        require_apart,
-        verify_artefact,
-    )
+    from consilience.core.artefacts import begin_artefact, finish_artefact, is_finished, output_path
     from consilience.core.files import atomic_write, write_json
+    from consilience.core.manifests import verify_artefact
+    from consilience.core.placing import require_apart
     from consilience.core.progress import log
     from consilience.core.seeds import seed_from_name
     from consilience.training.journal import FILE as LOG
@@ -181,8 +176,8 @@ def open_lora(student: Any, folder: str | Path) -> PlainEncoder:  # noqa: ANN401
     from safetensors.torch import load_file
 
     from consilience.adapters.trunk import TrunkIdentity, require_trunk
-    from consilience.core.artefacts import verify_artefact
     from consilience.core.files import read_json
+    from consilience.core.manifests import verify_artefact
     from consilience.training.pair_model import PlainEncoder, open_pair_model
 
     if not isinstance(student, str | Path):

@@ -86,7 +86,8 @@ def adapt_roster(
     Source: design, sections 7 and 11 (capacity control).
     """
     from consilience.adapters.library import load_library
-    from consilience.core.artefacts import begin_artefact, output_path, require_apart
+    from consilience.core.artefacts import begin_artefact, output_path
+    from consilience.core.placing import require_apart
     from consilience.reports.adapt_markdown import roster_markdown
     from consilience.training.pair_loop import PairSettings
     from consilience.training.pair_model import open_pair_model
@@ -259,7 +260,8 @@ def adapt_sweep(
 
     from consilience.adapters.dispatch import SMALLEST_TEMPERATURE
     from consilience.adapters.library import load_library
-    from consilience.core.artefacts import begin_artefact, output_path, require_apart
+    from consilience.core.artefacts import begin_artefact, output_path
+    from consilience.core.placing import require_apart
     from consilience.reports.adapt_markdown import sweep_markdown
     from consilience.training.pair_loop import PairSettings
     from consilience.training.pair_model import open_pair_model

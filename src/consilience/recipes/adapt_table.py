@@ -184,7 +184,8 @@ def adapt_control(
     from consilience.adapters.anchor import Anchor
     from consilience.adapters.library import KIND, AnchorLibrary, load_library, save_library
     from consilience.adapters.trunk import require_trunk
-    from consilience.core.artefacts import is_finished, output_path, require_apart
+    from consilience.core.artefacts import is_finished, output_path
+    from consilience.core.placing import require_apart
     from consilience.core.seeds import seed_from_name
     from consilience.training.pair_model import open_pair_model
 

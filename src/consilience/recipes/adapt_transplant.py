@@ -87,7 +87,8 @@ def adapt_transplant(
     Source: design, section 7; technical companion, section 5.
     """
     from consilience.adapters.library import load_library
-    from consilience.core.artefacts import begin_artefact, output_path, require_apart
+    from consilience.core.artefacts import begin_artefact, output_path
+    from consilience.core.placing import require_apart
     from consilience.recipes.evaluate import load_tasks
     from consilience.reports.adapt_markdown import transplant_markdown
     from consilience.training.pair_loop import PairSettings

@@ -203,8 +203,9 @@ def tokenize_all(model: PairModel, corpora: Mapping[str, PairCorpus], *, seed: i
 
 def store_study(out: Path, job: Mapping[str, Any], results: Mapping[str, Any], markdown: str) -> dict[str, Any]:
     """Write results and report and finish the artefact; return the results as written."""
-    from consilience.core.artefacts import finish_artefact, partial_path
+    from consilience.core.artefacts import finish_artefact
     from consilience.core.files import atomic_write, read_json, write_json
+    from consilience.core.manifests import partial_path
 
     work = partial_path(out)
     write_json(work / RESULTS, results)
@@ -216,8 +217,9 @@ def store_study(out: Path, job: Mapping[str, Any], results: Mapping[str, Any], m
 
 def finished_study(out: Path, job: Mapping[str, Any], *, overwrite: bool) -> dict[str, Any] | None:
     """Return the results that are at ``out`` when they are this job's, None when there is work to do."""
-    from consilience.core.artefacts import is_finished, verify_artefact
+    from consilience.core.artefacts import is_finished
     from consilience.core.files import read_json
+    from consilience.core.manifests import verify_artefact
 
     if not is_finished(out, kind=KIND, job=dict(job), overwrite=overwrite):
         return None

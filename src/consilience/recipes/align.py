@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import is_finished, require_apart
+from consilience.core.artefacts import is_finished
 from consilience.core.errors import AlignmentRefusedError, InputError
+from consilience.core.placing import require_apart
 
 if TYPE_CHECKING:
     from consilience.banks.reader import Bank

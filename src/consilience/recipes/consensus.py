@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import output_path, read_manifest, require_apart, settle_artefact
+from consilience.core.artefacts import output_path, settle_artefact
 from consilience.core.errors import ResumeError
+from consilience.core.manifests import read_manifest
+from consilience.core.placing import require_apart
 
 if TYPE_CHECKING:
     from consilience.banks.reader import Bank
@@ -118,7 +120,8 @@ def consensus(
 
 
 def _interrupted_report(folder: Path, extra: dict[str, Any]) -> dict[str, Any] | None:
-    from consilience.core.artefacts import partial_path, read_plan
+    from consilience.core.artefacts import read_plan
+    from consilience.core.manifests import partial_path
 
     found = (read_plan(partial_path(folder)) or {}).get("extra")
     if not isinstance(found, dict) or {k: v for k, v in found.items() if k != "report"} != extra:

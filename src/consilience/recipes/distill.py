@@ -13,18 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import (
-    TIMING,
-    begin_artefact,
-    finish_artefact,
-    is_finished,
-    output_path,
-    partial_path,
-    require_apart,
-)
+from consilience.core.artefacts import begin_artefact, finish_artefact, is_finished, output_path
 from consilience.core.errors import FrameMismatchError, InputError
 from consilience.core.files import read_json, write_json
 from consilience.core.hashing import content_id
+from consilience.core.manifests import TIMING, partial_path
+from consilience.core.placing import require_apart
 from consilience.core.progress import log
 from consilience.recipes.initial_student import STATIC
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import discard_work, output_path, require_apart
+from consilience.core.artefacts import discard_work, output_path
 from consilience.core.errors import CorpusError, InputError, TeacherError
 from consilience.core.files import write_json
+from consilience.core.placing import require_apart
 from consilience.core.progress import log, progress_bar
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from consilience.core.artefacts import MANIFEST, verify_artefact
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import read_json
+from consilience.core.manifests import MANIFEST, verify_artefact
 from consilience.teachers.spec import TeacherSpec
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.artefacts import require_apart
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
+from consilience.core.placing import require_apart
 
 if TYPE_CHECKING:
     from consilience.committee.rotation import Rotation

@@ -213,8 +213,8 @@ def _warm(options: StartOptions) -> InitialStudent:
 
 def _usual_head(source: str | Path, dimensions: int) -> HeadKind:
     """Return a student's own kind of head; for a foreign model none where the widths agree, which keeps its vectors."""
-    from consilience.core.artefacts import MANIFEST
     from consilience.core.files import read_json
+    from consilience.core.manifests import MANIFEST
     from consilience.recipes.warm_start import locate_start
 
     folder = locate_start(source)
@@ -227,7 +227,7 @@ def _usual_head(source: str | Path, dimensions: int) -> HeadKind:
 
 def _is_student(source: str | Path) -> bool:
     """Return whether a start is a folder of ours with a student in it; an exported folder is a foreign model."""
-    from consilience.core.artefacts import MANIFEST
+    from consilience.core.manifests import MANIFEST
     from consilience.recipes.warm_start import start_folder
 
     folder = start_folder(source)
@@ -241,7 +241,7 @@ def _static(options: StartOptions, texts: Corpus) -> InitialStudent:
         raise InputError(f"distill: a static student has no {' and '.join(given)}. Leave it out")
     if options.init is not None and options.tokenizer is not None:
         raise InputError("distill: --tokenizer and --init exclude each other: the start brings its own. Leave one out")
-    from consilience.core.artefacts import read_manifest
+    from consilience.core.manifests import read_manifest
     from consilience.students.static import StaticStudent, build_static, load_table, plain_tokenizer
 
     length = 512  # assumed: a table has no limit of its own
@@ -269,7 +269,7 @@ def _taught_by(**sources: str | Path | None) -> dict[str, Any]:
 
 def _identity(source: str | Path) -> dict[str, Any]:
     """Return a foreign model's backend and name, or of a student of ours its id and its own teachers."""
-    from consilience.core.artefacts import MANIFEST, read_manifest
+    from consilience.core.manifests import MANIFEST, read_manifest
     from consilience.recipes.warm_start import locate_start, start_folder
     from consilience.teachers.packaged import find_packaged
     from consilience.teachers.spec import parse_teacher_spec

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from consilience.core.artefacts import MANIFEST, PLAN, read_plan, verify_artefact
-from consilience.core.artefacts import read_manifest as read_artefact_manifest
+from consilience.core.artefacts import PLAN, read_plan
 from consilience.core.errors import BankIntegrityError, InputError
 from consilience.core.files import read_json
+from consilience.core.manifests import MANIFEST, verify_artefact
+from consilience.core.manifests import read_manifest as read_artefact_manifest
 
 
 def inspect(path: str | Path, *, verify: bool = True) -> dict[str, Any]:

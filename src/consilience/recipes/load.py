@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.artefacts import read_manifest
 from consilience.core.errors import InputError
+from consilience.core.manifests import read_manifest
 
 if TYPE_CHECKING:
     from consilience.banks.reader import Bank

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.artefacts import TIMING, begin_artefact, finish_artefact
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.files import write_json
+from consilience.core.manifests import TIMING
 from consilience.core.seeds import rng_from_name
 from consilience.recipes.recipe_checks import EXISTING, has_sts_data, sts_folder
 

@@ -7,15 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import (
-    TIMING,
-    begin_artefact,
-    discard_work,
-    is_finished,
-    output_path,
-    partial_path,
-    require_apart,
-)
+from consilience.core.artefacts import begin_artefact, discard_work, is_finished, output_path
 from consilience.core.errors import (
     AlignmentRefusedError,
     CorpusError,
@@ -25,6 +17,8 @@ from consilience.core.errors import (
     ShapeError,
 )
 from consilience.core.files import read_json, write_json
+from consilience.core.manifests import TIMING, partial_path
+from consilience.core.placing import require_apart
 from consilience.core.progress import log
 
 if TYPE_CHECKING:

@@ -8,8 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import MANIFEST, is_finished, output_path, read_manifest, require_apart, require_output
+from consilience.core.artefacts import is_finished, output_path, require_output
 from consilience.core.errors import FrameMismatchError, InputError
+from consilience.core.manifests import MANIFEST, read_manifest
+from consilience.core.placing import require_apart
 from consilience.core.progress import log
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience._version import __version__
-from consilience.core.artefacts import TIMING
 from consilience.core.files import read_json, temporary_sibling
+from consilience.core.manifests import TIMING
 from consilience.recipes.align import GPA_FRAME
 from consilience.recipes.bars import judge_bars
 from consilience.recipes.staged_folder import LINK, write_staged_report

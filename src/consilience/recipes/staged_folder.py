@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.artefacts import MANIFEST, PLAN, SCHEMA_VERSION, read_manifest, read_plan, write_plan
+from consilience.core.artefacts import PLAN, read_plan, write_plan
 from consilience.core.errors import ConsilienceError, ResumeError, StorageError
 from consilience.core.files import TEMPORARY, atomic_write, json_text, storage_errors, write_json
 from consilience.core.hashing import content_id, file_sha256
+from consilience.core.manifests import MANIFEST, SCHEMA_VERSION, read_manifest
 from consilience.core.placing import require_place
 
 if TYPE_CHECKING:

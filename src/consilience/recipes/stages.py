@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from consilience.core.artefacts import MANIFEST, SCHEMA_VERSION, partial_path, settle_artefact, verify_artefact
+from consilience.core.artefacts import settle_artefact
 from consilience.core.files import read_json, write_json
 from consilience.core.hashing import content_id, file_sha256
+from consilience.core.manifests import MANIFEST, SCHEMA_VERSION, partial_path, verify_artefact
 from consilience.core.progress import log
 
 Status = Literal["ran", "continued", "skipped", "would run", "would continue", "done"]

@@ -13,19 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.artefacts import (
-    PLAN,
-    TIMING,
-    begin_artefact,
-    discard_work,
-    finish_artefact,
-    is_finished,
-    output_path,
-    require_apart,
-)
+from consilience.core.artefacts import PLAN, begin_artefact, discard_work, finish_artefact, is_finished, output_path
 from consilience.core.errors import ConsilienceError, InputError
 from consilience.core.files import write_json
 from consilience.core.hashing import content_id
+from consilience.core.manifests import TIMING
+from consilience.core.placing import require_apart
 from consilience.core.progress import log
 
 if TYPE_CHECKING:
@@ -119,6 +112,7 @@ def static(
     """
     import numpy as np
 
+    from consilience.core.encoder import Encoder as EncoderProtocol
     from consilience.corpora.text import open_corpus
     from consilience.recipes.distill import require_same_rows
     from consilience.recipes.initial_student import find_tokenizer
@@ -137,8 +131,9 @@ def static(
     began = time.monotonic()
     folder = output_path(out, overwrite=overwrite)
     _check_options(smoothing, max_length, ridge, axes, refine, corpus, frequencies)
-    require_apart(folder, *teachers, lengths, frequencies, tokenizer, refine, corpus, work)
-    encoders = _load(teachers)
+    members: Sequence[str | Encoder] = [teachers] if isinstance(teachers, str | EncoderProtocol) else teachers
+    require_apart(folder, *members, lengths, frequencies, tokenizer, refine, corpus, work)
+    encoders = _load(members)
     shares = _shares(encoders, weights)
     anchor = _anchor(encoders, reference)
     words = plain_tokenizer(find_tokenizer(tokenizer))
@@ -287,11 +282,9 @@ def _check_options(
         raise InputError("static: a corpus is read more than once, so it can't be standard input. Give a file")
 
 
-def _load(teachers: str | Encoder | Sequence[str | Encoder]) -> list[Encoder]:
-    from consilience.core.encoder import Encoder as EncoderProtocol
+def _load(members: Sequence[str | Encoder]) -> list[Encoder]:
     from consilience.teachers.registry import load_teacher
 
-    members = [teachers] if isinstance(teachers, str | EncoderProtocol) else teachers
     encoders = [load_teacher(member) if isinstance(member, str) else member for member in members]
     if not encoders:
         raise InputError("static: expected at least one teacher, got none. Give --teacher SPEC")

@@ -111,7 +111,7 @@ def _choice(key: str, value: str, known: Sequence[str], *, noun: str) -> list[st
 
 def _bank_faults(parts: Json) -> list[str]:
     """Folders of other studies that aren't there, and banks that aren't banks or are of other rows."""
-    from consilience.core.artefacts import read_manifest
+    from consilience.core.manifests import read_manifest
 
     faults = [
         f"banks: {path}: no such folder; check the path, or name it in optional_banks"

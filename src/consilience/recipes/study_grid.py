@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.artefacts import MANIFEST, read_manifest
 from consilience.core.errors import ConsilienceError, InputError
+from consilience.core.manifests import MANIFEST, read_manifest
 from consilience.core.progress import log
 from consilience.recipes.stages import StageResult, path_content, stage_key
 from consilience.recipes.study_cells import Cell, MadeCell, MadeStudy, grid_cells

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.artefacts import begin_artefact, discard_work, finish_artefact, partial_path
+from consilience.core.artefacts import begin_artefact, discard_work, finish_artefact
 from consilience.core.errors import AlignmentRefusedError, ConsilienceError, CorpusError, InputError
 from consilience.core.files import atomic_write, read_json, write_json
+from consilience.core.manifests import partial_path
 from consilience.core.seeds import rng_from_name
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from consilience.core.artefacts import MANIFEST, read_manifest, verify_artefact
+from consilience.core.manifests import MANIFEST, read_manifest, verify_artefact
 from consilience.core.progress import log
 from consilience.recipes.stages import StageResult, Stages, stage_key
 

@@ -217,7 +217,7 @@ def width_of_target(parts: Json, target: Json) -> int | None:
 
 
 def _bank_width(path: Path) -> int | None:
-    from consilience.core.artefacts import read_manifest
+    from consilience.core.manifests import read_manifest
 
     try:
         return int(read_manifest(path, "bank")["dimensions"])

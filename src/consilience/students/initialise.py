@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from consilience.core.artefacts import MANIFEST, verify_artefact
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
+from consilience.core.manifests import MANIFEST, verify_artefact
 from consilience.core.safetensors_files import weight_files
 from consilience.core.seeds import torch_seed
 from consilience.students.backbones import (

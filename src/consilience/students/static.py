@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from consilience.core.artefacts import verify_artefact
 from consilience.core.encoder import takes_texts
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import atomic_write, write_json
+from consilience.core.manifests import verify_artefact
 from consilience.students.chunk_sums import ChunkSums, splits_at_blanks
 from consilience.students.text import StudentEncoder, StudentOutput
 from consilience.students.tokenizer import FILE as TOKENIZER_FILE

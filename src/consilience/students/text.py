@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from consilience.core.artefacts import read_manifest, verify_artefact
 from consilience.core.encoder import takes_texts
 from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import atomic_write, read_json, write_json
+from consilience.core.manifests import read_manifest, verify_artefact
 from consilience.core.seeds import torch_seed
 from consilience.students.adapter_methods import AdapterMethods
 from consilience.students.backbones import TOKEN_TYPES, backbone_settings, make_backbone

@@ -15,10 +15,10 @@ from torch import nn
 from torch.nn import functional
 
 from consilience.adapters.trunk import TrunkIdentity, find_backbone, find_blocks, identify_trunk
-from consilience.core.artefacts import MANIFEST
 from consilience.core.encoder import takes_texts
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
+from consilience.core.manifests import MANIFEST
 from consilience.students.text import StudentEncoder, load_student, pad_rows
 from consilience.students.tokenizer import pad_id
 from consilience.training.attention import training_attention

@@ -9,9 +9,9 @@ from consilience.adapters.anchor import Anchor, AnchorConfig
 from consilience.adapters.attach import attach_amoe, detach_amoe
 from consilience.adapters.library import FILE, AnchorLibrary, load_library, save_library
 from consilience.adapters.trunk import identify_trunk, run_probe
-from consilience.core.artefacts import read_manifest
 from consilience.core.errors import BankIntegrityError, InputError, ResumeError, ShapeError, TrunkMismatchError
 from consilience.core.hashing import content_id, file_sha256
+from consilience.core.manifests import read_manifest
 
 
 @pytest.fixture

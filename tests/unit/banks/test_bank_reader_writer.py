@@ -13,7 +13,6 @@ from consilience.banks.journal import JOURNAL
 from consilience.banks.reader import open_bank, require_same_corpus
 from consilience.banks.verify import verify_bank
 from consilience.banks.writer import BankWriter
-from consilience.core.artefacts import partial_path
 from consilience.core.errors import (
     BankIntegrityError,
     FrameMismatchError,
@@ -23,6 +22,7 @@ from consilience.core.errors import (
     TeacherError,
 )
 from consilience.core.hashing import content_id
+from consilience.core.manifests import partial_path
 
 TEACHER = {"backend": "test", "name": "rows"}
 

@@ -15,7 +15,6 @@ from consilience.banks.writer import BankWriter
 from consilience.committee.consensus_report import rounded_json
 from consilience.committee.frame_set import load_frames, open_frames
 from consilience.committee.targets import centroid
-from consilience.core.artefacts import partial_path
 from consilience.core.errors import (
     AlignmentRefusedError,
     BankIntegrityError,
@@ -24,6 +23,7 @@ from consilience.core.errors import (
     ResumeError,
     ShapeError,
 )
+from consilience.core.manifests import partial_path
 from consilience.frames.align import identity_map
 from consilience.frames.rows import normalise_rows
 from consilience.recipes.align import align

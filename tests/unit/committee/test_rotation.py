@@ -18,7 +18,6 @@ from consilience.committee.rotation import (
     solve_rotation,
     unit_pairs,
 )
-from consilience.core.artefacts import read_manifest
 from consilience.core.errors import (
     AlignmentRefusedError,
     BankIntegrityError,
@@ -27,6 +26,7 @@ from consilience.core.errors import (
     ResumeError,
 )
 from consilience.core.hashing import content_id, file_sha256
+from consilience.core.manifests import read_manifest
 from consilience.recipes.rotate import rotate, rotate_bank
 
 CORPUS = {"fingerprint": "c" * 64, "rows": 1_200}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from consilience.core.artefacts import require_apart
 from consilience.core.errors import InputError
+from consilience.core.placing import require_apart
 
 
 @pytest.mark.parametrize("spec", ["static:{}", "st:{}?pool=mean", "npy:{}/x.npy#key", "{}"])

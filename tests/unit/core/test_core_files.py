@@ -8,19 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from consilience.core.artefacts import (
-    MANIFEST,
-    TIMING,
-    begin_artefact,
-    finish_artefact,
-    partial_path,
-    read_manifest,
-    require_apart,
-    settle_artefact,
-    verify_artefact,
-)
+from consilience.core.artefacts import begin_artefact, finish_artefact, settle_artefact
 from consilience.core.errors import BankIntegrityError, InputError, ResumeError
 from consilience.core.files import atomic_write, read_json, write_json
+from consilience.core.manifests import MANIFEST, TIMING, partial_path, read_manifest, verify_artefact
+from consilience.core.placing import require_apart
 
 
 def make_artefact(out, content=b"payload"):

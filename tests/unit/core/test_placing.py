@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 
 from consilience.core.artefacts import (
-    MANIFEST,
-    TIMING,
     begin_artefact,
     discard_work,
     finish_artefact,
     is_finished,
     output_path,
-    partial_path,
     settle_artefact,
 )
 from consilience.core.errors import ConsilienceError, InputError, ResumeError, StorageError
 from consilience.core.files import atomic_write, place
+from consilience.core.manifests import MANIFEST, TIMING, partial_path
 from consilience.core.placing import is_mount, require_place
 
 
@@ -103,7 +101,7 @@ def in_mounts(script, *arguments):
 MOUNTED = """
 import subprocess, sys
 from pathlib import Path
-from consilience.core.artefacts import begin_artefact, finish_artefact, is_finished, output_path
+from consilience.core.artefacts import (begin_artefact, finish_artefact, is_finished, output_path)
 from consilience.core.errors import ConsilienceError
 from consilience.core.files import atomic_write
 from consilience.core.placing import require_place

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience.core.artefacts import begin_artefact, finish_artefact, verify_artefact
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import InputError
+from consilience.core.manifests import verify_artefact
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")

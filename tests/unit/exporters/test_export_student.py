@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path, verify_artefact
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import InputError, ResumeError
+from consilience.core.manifests import partial_path, verify_artefact
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")

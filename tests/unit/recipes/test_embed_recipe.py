@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import consilience
-from consilience.core.artefacts import partial_path
 from consilience.core.errors import ConsilienceError, CorpusError, InputError, ResumeError, TeacherError
+from consilience.core.manifests import partial_path
 from consilience.corpora.fingerprint import fingerprint_corpus
 from consilience.corpora.text import CorpusSpec, open_corpus
 from consilience.recipes.embed import COMMAND, embed

@@ -12,9 +12,10 @@ import pytest
 import consilience
 from consilience.banks.reader import Bank
 from consilience.banks.writer import BankWriter
-from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import BankIntegrityError, InputError
 from consilience.core.files import write_json
+from consilience.core.manifests import partial_path
 
 
 def writer_for(out, rows=10):

@@ -2,9 +2,10 @@
 
 import pytest
 
-from consilience.core.artefacts import begin_artefact, finish_artefact, partial_path
+from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.errors import BankIntegrityError
 from consilience.core.files import read_json
+from consilience.core.manifests import partial_path
 from consilience.recipes.recipe_file import Recipe
 from consilience.recipes.run import corpus_stage, student_content
 from consilience.recipes.stages import Stages, path_content, stage_key

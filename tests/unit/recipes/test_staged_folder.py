@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from consilience.core.artefacts import MANIFEST, PLAN, begin_artefact
+from consilience.core.artefacts import PLAN, begin_artefact
 from consilience.core.errors import ConsilienceError, InputError, ResumeError
 from consilience.core.files import atomic_write
+from consilience.core.manifests import MANIFEST
 from consilience.recipes.staged_folder import begin_staged, require_staged_folder, write_staged_report
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from consilience.banks.writer import BankWriter
-from consilience.core.artefacts import begin_artefact, partial_path, verify_artefact
+from consilience.core.artefacts import begin_artefact
 from consilience.core.errors import CorpusError, InputError
 from consilience.core.files import read_json
+from consilience.core.manifests import partial_path, verify_artefact
 from consilience.evaluation.geometry import GeometrySample
 from consilience.evaluation.sts import StsTask
 from consilience.recipes.recipe_file import CorpusPart
