@@ -48,7 +48,9 @@ def read_manifest(path: Path, kind: str | None = None) -> dict[str, Any]:
         raise InputError(f"{path}: not a Consilience artefact: it has no {MANIFEST}")
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise BankIntegrityError(f"{path / MANIFEST}: malformed manifest. Rebuild the artefact")
+        raise BankIntegrityError(
+            f"{path / MANIFEST}: no manifest of Consilience's. Choose another folder, or rebuild the artefact"
+        )
     if kind is not None and manifest.get("kind") != kind:
         wanted = "frames folder" if kind == "frames" else kind  # the one plural
         raise InputError(f"{path}: expected a {wanted}, found a {manifest.get('kind')}. Check the path")

@@ -60,7 +60,8 @@ def read_hub(name: str, split: str, column: str | None, where: Mapping[str, str]
     for wanted in (chosen, *where):
         if wanted not in names:
             raise CorpusError(
-                f"{label}: no column {wanted!r}; its columns: {', '.join(names)}. Choose one with --column"
+                f"{label}: no column {wanted!r}; its columns: {', '.join(names)}. Choose one with "
+                f"{'--column' if wanted == chosen else '--where'}"
             )
     number = 1
     while row is not None:

@@ -13,6 +13,7 @@ from consilience.core.text_files import LINE_CHARACTERS, iter_lines, open_text, 
 
 _CHUNK = 1 << 18
 _SPACE = re.compile(r"\s*")
+_DECODER = json.JSONDecoder(object_pairs_hook=lambda pairs: _object(pairs))
 _FIX = "Give one JSON object a line, or an array of objects"
 
 
@@ -28,6 +29,20 @@ def read_json_rows(path: Path, label: str) -> Iterator[tuple[int, dict[str, Any]
             where = f"{'line' if by_line else 'row'} {number}"
             raise MissingColumnError(f"{label}: {where}: expected a JSON object, got {type(value).__name__}. {_FIX}")
         yield number, value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its pairs; a name that comes twice would have two readings."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _TwiceError(f"{twice!r} is there twice in one object; give each value its own name")
+    return found
+
+
+class _TwiceError(ValueError):
+    """A name stands twice in one object."""
 
 
 def _has_lines(head: bytes) -> bool:
@@ -47,7 +62,7 @@ def _lines(path: Path, label: str) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line)
+            yield number, _DECODER.decode(line)
         except (ValueError, RecursionError) as error:  # also a number of more digits than Python converts
             raise CorpusError(f"{label}: line {number}: isn't JSON ({error}). {_FIX}") from error
 
@@ -82,7 +97,7 @@ class _Values:
     def __init__(self, read: Callable[[int], str], label: str) -> None:
         self._read, self._label = read, label
         self._text, self.at, self.number = "", 0, 0
-        self._decode = json.JSONDecoder().raw_decode
+        self._decode = _DECODER.raw_decode
 
     def peek(self) -> str:
         """Return the next character that isn't white space; "" at the end."""

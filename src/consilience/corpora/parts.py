@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from consilience.core.errors import CorpusError, MissingColumnError
 from consilience.core.progress import say_once
-from consilience.core.text_files import iter_lines
+from consilience.core.text_files import COMPRESSIONS, iter_lines
 from consilience.corpora.hub import datasets_files
 from consilience.corpora.tables import (
     SUFFIXES,
@@ -57,11 +57,26 @@ def find_files(path: Path) -> list[File]:
             found.append((file, kind))
     if not found:
         raise CorpusError(f"{path}: no corpus files in this folder; expected {', '.join(SUFFIXES)}. Check the path")
+    _refuse_twice(file for file, _ in found)
     kinds = Counter[str](kind for _, kind in found)
     if left_out or len(kinds) > 1:
         left = f", leaves out {_counted(left_out)}" if left_out else ""
         say_once(f"{path}: reads files of rows: {_counted(kinds)}{left}")
     return found
+
+
+def _refuse_twice(files: Iterable[Path]) -> None:
+    """Refuse a file that lies beside its own compressed form: its rows would be read twice.
+
+    Raises:
+        CorpusError: names both.
+    """
+    seen: dict[Path, Path] = {}
+    for file in files:
+        plain = file.with_suffix("") if file.suffix.lower() in COMPRESSIONS else file
+        other = seen.setdefault(plain, file)
+        if other is not file:
+            raise CorpusError(f"{file}: lies beside {other.name}, so rows may be there twice. Move one of them away")
 
 
 def _walk(folder: Path, left_out: Counter[str], above: tuple[Path, ...]) -> Iterator[Path]:

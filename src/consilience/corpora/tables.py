@@ -164,7 +164,8 @@ class Table:
 
     def listed(self) -> str:
         """Return the columns' names for a message."""
-        shown = [name[:_SHOWN_CHARACTERS] for name in self.columns[:_SHOWN_COLUMNS]]
+        cut = [name[:_SHOWN_CHARACTERS] for name in self.columns[:_SHOWN_COLUMNS]]
+        shown = [name if name == name.strip() else repr(name) for name in cut]  # blanks at the ends don't show
         more = len(self.columns) - len(shown)
         return (", ".join(shown) or "none") + (f" and {more} more" if more else "")
 

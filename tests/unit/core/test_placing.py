@@ -403,3 +403,8 @@ def test_what_was_put_into_the_replaced_artefact_meanwhile_stays(tmp_path, monke
     assert moved == ["out.replaced", "out"]
     assert (tmp_path / "out.replaced" / "notes.txt").read_text() == "mine"
     assert (out / "data.bin").read_bytes() == b"new"
+
+
+def test_a_tilde_that_no_shell_expanded_is_refused():
+    with pytest.raises(InputError, match="Write \\$HOME"):
+        require_place(Path("~/models/out"))

@@ -530,3 +530,29 @@ def test_an_empty_path_is_not_the_working_folder(tmp_path, monkeypatch):
         open_corpus("")
     with pytest.raises(CorpusError, match="held-out sentences: expected a path, got an empty one"):
         read_held_out([""])
+
+
+@pytest.mark.parametrize("layout", ["lines", "array"])
+def test_a_name_twice_in_one_object_is_refused(tmp_path, layout):
+    rows = '{"text": "a cat"}', '{"text": "a dog", "text": "a cow"}'
+    (tmp_path / "a.json").write_text("\n".join(rows) if layout == "lines" else f"[{', '.join(rows)}]")
+    with pytest.raises(CorpusError, match="'text' is there twice in one object; give each value its own name"):
+        list(open_corpus(tmp_path / "a.json"))
+
+
+def test_a_file_beside_its_compressed_form_is_refused(tmp_path):
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in ROWS)
+    (tmp_path / "a.jsonl").write_text(lines)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    with pytest.raises(CorpusError, match=r"a\.jsonl\.gz: lies beside a\.jsonl, .*Move one of them away"):
+        open_corpus(tmp_path)
+    (tmp_path / "a.jsonl").rename(tmp_path.parent / f"{tmp_path.name}.jsonl")
+    assert list(open_corpus(tmp_path)) == ROWS * 2
+
+
+def test_blanks_around_a_columns_name_are_shown(tmp_path):
+    (tmp_path / "a.csv").write_text("id, text\n1,a cat\n2,a dog\n")
+    with pytest.raises(CorpusError, match=r"its columns: id, ' text'"):
+        open_corpus(tmp_path / "a.csv")
+    assert list(open_corpus(tmp_path / "a.csv", column=" text")) == ["a cat", "a dog"]
