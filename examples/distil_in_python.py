@@ -16,7 +16,7 @@ def main(folder: Path) -> None:
     """Distil a student into ``folder / "model"`` and print its score beside its teachers'."""
     folder.mkdir(parents=True, exist_ok=True)
     captions = folder / "captions.txt"
-    captions.write_text("".join(f"{text}\n" for text in generate_captions(2_500, seed=0)), encoding="utf-8")
+    captions.write_text("".join(f"{text}\n" for text in generate_captions(2_000, seed=0)), encoding="utf-8")
 
     # Each teacher embeds the corpus once; the banks stay for the next experiment.
     teachers = {"minilm": "packaged:all-MiniLM-L6-v2", "paraphrase": "packaged:paraphrase-MiniLM-L3-v2"}
@@ -27,7 +27,7 @@ def main(folder: Path) -> None:
     target = consilience.consensus(banks, frames=frames, out=folder / "target")
 
     # Nothing said of its start: the student gets the most influential of MiniLM's layers.
-    consilience.distill(captions, target=target.path, steps=60, out=folder / "student")
+    consilience.distill(captions, target=target.path, steps=30, out=folder / "student")
 
     result = consilience.evaluate([str(folder / "student"), *teachers.values()], tasks=["grammar"])
     for model in result.models:

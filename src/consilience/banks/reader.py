@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -70,6 +71,7 @@ class Bank:
         self._starts = [shard.start for shard in checked.shards]
         self._offsets: dict[int, int] = {}
         self._maps: OrderedDict[int, Rows] = OrderedDict()
+        self._mapping = threading.Lock()  # threads may read; what one drops another may be about to take
         largest = max(shard.bytes for shard in checked.shards)
         self._maximum_maps = max(1, min(_MAXIMUM_MAPS, _MAXIMUM_MAPPED_BYTES // largest))
 
@@ -172,13 +174,14 @@ class Bank:
             start = end
 
     def _mapped(self, index: int) -> Rows:
-        array = self._maps.pop(index, None)
-        if array is None:
-            array = self._map(index)
-        self._maps[index] = array
-        while len(self._maps) > self._maximum_maps:
-            self._maps.popitem(last=False)
-        return array
+        with self._mapping:
+            array = self._maps.pop(index, None)
+            if array is None:
+                array = self._map(index)
+            self._maps[index] = array
+            while len(self._maps) > self._maximum_maps:
+                self._maps.popitem(last=False)
+            return array
 
     def _map(self, index: int, *, sequential: bool = False, private: bool = False) -> Rows:
         """Map one shard: read-only, or private (copy on write), which torch takes without a copy."""
