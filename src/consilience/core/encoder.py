@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.errors import InputError
+from consilience.core.text_files import is_decodable
 
 _Encode = TypeVar("_Encode", bound=Callable[..., NDArray[np.float32]])
 
@@ -96,7 +97,7 @@ def text_list(texts: Iterable[str], *, where: str) -> list[str]:
             rows[row] = str(text)
     if not all(map(str.isascii, rows)):
         for row, text in enumerate(rows):
-            if _halves(text):
+            if not is_decodable(text):
                 raise InputError(
                     f"{where}: text {row} holds half a character (a lone surrogate). Decode it again or drop it"
                 )
@@ -118,15 +119,6 @@ def in_order(texts: Iterable[Any], *, where: str) -> list[Any]:
     if not flat or not isinstance(texts, Iterable):
         raise InputError(f"{where}: expected a text or a list of texts, got {_shown(texts)}. Give a list of str")
     return list(texts)
-
-
-def _halves(text: str) -> bool:
-    """Tell whether a text holds what UTF-8 can't say."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _shown(value: object) -> str:
