@@ -162,7 +162,7 @@ def test_minutes_are_spent_though_the_machine_was_busy_at_first(captions, place,
     student = consilience.distill(
         captions, target=place / "target", out=tmp_path / "s", minutes=0.2, batch_rows=16, precision="fp32"
     )
-    assert time.monotonic() - began < 14.0
+    assert time.monotonic() - began < 18.0  # of 12, on a machine that runs other tests
     entries = [json.loads(line) for line in (tmp_path / "s" / "log.jsonl").read_text().splitlines()]
     totals = [entry["total"] for entry in entries if "total" in entry]
     assert totals[-1] == student.manifest["training"]["steps_done"]
@@ -174,13 +174,13 @@ def test_a_resumed_training_takes_the_decisions_that_were_made(captions, place, 
     from consilience.training.gradients import GradientOfBatch
 
     monkeypatch.chdir(place)
-    options = {"target": place / "target", "out": tmp_path / "s", "minutes": 0.1, "batch_rows": 16}
+    options = {"target": place / "target", "out": tmp_path / "s", "minutes": 0.25, "batch_rows": 16}
     plain = GradientOfBatch.__call__
     taken = []
 
     def stops(self, *arguments, **kinds):
         taken.append(None)
-        if len(taken) == 60:
+        if len(taken) == 30:
             raise KeyboardInterrupt
         return plain(self, *arguments, **kinds)
 
@@ -194,4 +194,4 @@ def test_a_resumed_training_takes_the_decisions_that_were_made(captions, place, 
     entries = [json.loads(line) for line in (tmp_path / "s" / "log.jsonl").read_text().splitlines()]
     totals = {entry["step"]: entry["total"] for entry in entries if "total" in entry}
     assert {entry["step"]: entry["total"] for entry in decided}.items() <= totals.items()
-    assert student.manifest["training"]["steps_done"] == list(totals.values())[-1] >= 60
+    assert student.manifest["training"]["steps_done"] == list(totals.values())[-1] >= 30
