@@ -176,11 +176,10 @@ def test_a_resumed_training_takes_the_decisions_that_were_made(captions, place, 
     monkeypatch.chdir(place)
     options = {"target": place / "target", "out": tmp_path / "s", "minutes": 0.25, "batch_rows": 16}
     plain = GradientOfBatch.__call__
-    taken = []
+    kept = tmp_path / "s.partial" / "decisions.json"
 
     def stops(self, *arguments, **kinds):
-        taken.append(None)
-        if len(taken) == 30:
+        if kept.is_file() and len(json.loads(kept.read_text())) > 1:
             raise KeyboardInterrupt
         return plain(self, *arguments, **kinds)
 
@@ -188,10 +187,9 @@ def test_a_resumed_training_takes_the_decisions_that_were_made(captions, place, 
         patch.setattr(GradientOfBatch, "__call__", stops)
         with pytest.raises(KeyboardInterrupt):
             consilience.distill(captions, precision="fp32", checkpoint_seconds=1e-3, **options)
-    decided = json.loads((tmp_path / "s.partial" / "decisions.json").read_text())
-    assert len(decided) > 1
+    decided = json.loads(kept.read_text())
     student = consilience.distill(captions, precision="fp32", **options)
     entries = [json.loads(line) for line in (tmp_path / "s" / "log.jsonl").read_text().splitlines()]
     totals = {entry["step"]: entry["total"] for entry in entries if "total" in entry}
     assert {entry["step"]: entry["total"] for entry in decided}.items() <= totals.items()
-    assert student.manifest["training"]["steps_done"] == list(totals.values())[-1] >= 30
+    assert student.manifest["training"]["steps_done"] == list(totals.values())[-1]
