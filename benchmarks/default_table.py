@@ -129,7 +129,10 @@ def main() -> None:
     cells: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else {}
 
     def keep(name: str, cell: dict[str, Any]) -> None:
-        machine = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+        cores = len(os.sched_getaffinity(0))
+        machine = f"{platform.machine()}, {cores} core{'s'[: cores > 1]}, load {os.getloadavg()[0]:.1f}"
+        if path.is_file():  # another call, of other rows, may have written in the meantime
+            cells.update(json.loads(path.read_text()))
         cells[name] = {**cell, "machine": machine}
         write_json(path, cells)
         print(json.dumps(cells[name]), flush=True)

@@ -277,6 +277,23 @@ def test_more_tokens_than_rows_are_found_at_load(tmp_path):
     assert load_teacher(f"hf:{folder}?pool=mean").encode(["zebra"]).shape == (1, 16)
 
 
+def test_a_special_token_without_a_row_is_said_unless_texts_get_it(tmp_path, capsys):
+    folder = bert(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"bos_token": "<|start|>"})
+    tokenizer.save_pretrained(folder)
+    for spec in (f"hf:{folder}?pool=mean&device=cpu", f"st:{folder}?device=cpu"):
+        teacher = load_teacher(spec)
+        assert "a text that contains <|start|> can't be embedded" in capsys.readouterr().err
+        check_rows(teacher, rows_alone(folder, TEXTS), TEXTS)
+        with pytest.raises(TeacherError, match="can't embed 1 text"):
+            teacher.encode(["a <|start|> cat"])
+    tokenizer.add_special_tokens({"pad_token": "<|start|>"})
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(InputError, match="the model 25 rows"):
+        load_teacher(f"hf:{folder}?pool=mean")
+
+
 def test_missing_weights_are_no_random_numbers(tmp_path):
     from safetensors.torch import load_file, save_file
 

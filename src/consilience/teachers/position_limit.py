@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
+from consilience.core.progress import log
 
 if TYPE_CHECKING:
     import torch
@@ -72,6 +73,8 @@ def check_max_length(model: torch.nn.Module, max_length: int | None, *, teacher:
 def check_vocabulary(tokenizer: Any, model: Any, *, teacher: str) -> None:  # noqa: ANN401 - transformers objects
     """Refuse a tokenizer with more tokens than the model has rows; the first such token would fail.
 
+    A special token that the tokenizer never inserts, such as a family's default that this model doesn't use, is said.
+
     Raises:
         InputError: it has.
     """
@@ -81,8 +84,15 @@ def check_vocabulary(tokenizer: Any, model: Any, *, teacher: str) -> None:  # no
         table = model.get_input_embeddings()
     except (AttributeError, RuntimeError):  # a model of bytes or hashes has none
         return
-    if isinstance(table, torch.nn.Embedding) and len(tokenizer) > table.num_embeddings:
-        raise InputError(
-            f"teacher {teacher}: the tokenizer has {len(tokenizer)} tokens, the model {table.num_embeddings} rows. Use "
-            "the model's own tokenizer, or save the model after resize_token_embeddings(len(tokenizer))"
-        )
+    if not isinstance(table, torch.nn.Embedding) or len(tokenizer) <= table.num_embeddings:
+        return
+    rowless = {token for token, number in tokenizer.get_vocab().items() if number >= table.num_embeddings}
+    inserted = {*tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"]), tokenizer.pad_token}
+    has = f"the tokenizer has {len(tokenizer)} tokens, the model {table.num_embeddings} rows"
+    if rowless <= set(tokenizer.all_special_tokens) - inserted:
+        log(f"teacher {teacher}: {has}; a text that contains {' or '.join(sorted(rowless))} can't be embedded")
+        return
+    raise InputError(
+        f"teacher {teacher}: {has}. Use the model's own tokenizer, or save the model after "
+        "resize_token_embeddings(len(tokenizer))"
+    )
