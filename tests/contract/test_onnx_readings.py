@@ -182,3 +182,23 @@ def test_a_graph_without_a_mask_is_run_row_by_row_only_if_it_has_to(tmp_path, ca
     teacher = load_teacher(f"{spec}?output=pooler_output")
     assert "one by one" in capsys.readouterr().err
     np.testing.assert_allclose(teacher.encode(TEXTS), expected("mean"), atol=1e-6)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_folder_of_the_graph_says_how_its_states_are_pooled_and_cut(beside, tmp_path):
+    graph = write(tmp_path / "onnx", {"last_hidden_state": "states"})
+    if not beside:
+        (tmp_path / "onnx" / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "pool" / "config.json").write_text('{"pooling_mode": "max"}')
+    kinds = [("Transformer", ""), ("Pooling", "pool"), ("Normalize", "2_Normalize")]
+    modules = [{"idx": i, "name": str(i), "type": f"x.{kind}", "path": path} for i, (kind, path) in enumerate(kinds)]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
+    prompts = {"prompts": {"q": "the "}, "default_prompt_name": "q"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    rows = [READINGS["max"](TABLE[[2, 8, {"a": 4, "t": 8, "C": 9}[text[0]], 3]]) for text in TEXTS]
+    for spec in (graph, f"onnx:{tmp_path}"):
+        np.testing.assert_allclose(
+            load_teacher(spec).encode(TEXTS), rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-6
+        )

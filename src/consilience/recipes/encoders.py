@@ -83,6 +83,10 @@ def _open_folder(path: Path, trust_remote_code: bool) -> Encoder:
             return _open_export(path, trust_remote_code)
         if kind is not None:
             raise InputError(f"{path}: a {kind} isn't a model. Accepted: {_ACCEPTED}")
+    from consilience.teachers.static_teacher import is_model2vec
+
+    if is_model2vec(path):  # model2vec writes a modules.json, too
+        return _teacher(TeacherSpec("static", str(path), {}), trust_remote_code)
     if (path / "modules.json").is_file():
         return _teacher(TeacherSpec("st", str(path), {}), trust_remote_code)
     if (path / "config.json").is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from consilience.core.progress import log
 from consilience.teachers.spec import POOLINGS
 
 _MODES = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
-_PLAIN = {"Transformer", "Pooling", "Normalize"}
 
 
 def refuse_student_head(folder: Path | None, teacher: str) -> None:
@@ -33,7 +33,7 @@ class FolderSettings:
     """The settings of a folder; a folder of another kind, or none, has none.
 
     Args:
-        folder: where ``modules.json``, ``1_Pooling`` and the rest would lie.
+        folder: where ``modules.json`` and the rest would lie.
         teacher: name for messages.
     """
 
@@ -56,8 +56,13 @@ class FolderSettings:
             own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
             tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
 
+    def max_length(self) -> int | None:
+        """Return the limit that sentence-transformers would take, in tokens; None without one."""
+        declared = self._read("sentence_bert_config.json").get("max_seq_length")
+        return declared if isinstance(declared, int) and declared > 0 else None
+
     def pooling(self, chosen: str | None, *, prompt: str) -> str:
-        """Return how token states become one vector: as chosen, else as ``1_Pooling`` says, else their mean.
+        """Return how token states become one vector: as chosen, else as the Pooling module says, else their mean.
 
         The mean is what sentence-transformers takes where nothing is said; that it was taken is said.
 
@@ -67,11 +72,11 @@ class FolderSettings:
         if chosen is not None:
             return chosen
         refuse_student_head(self.folder, self.teacher)
-        modules = self._read("modules.json")
-        kinds = [str(item.get("type")).rsplit(".", 1)[-1] for item in modules if isinstance(item, dict)]
-        more = [kind for kind in kinds if kind not in _PLAIN]
-        settings = self._read("1_Pooling/config.json")
-        if not settings and not more:
+        bare = f"choose pool={', '.join(POOLINGS[:-1])} or {POOLINGS[-1]} of the bare token states"
+        self.require_plain(("Transformer", "Pooling", "Normalize"), bare)
+        place = next((path for kind, path in self._modules() if kind == "Pooling"), "1_Pooling")
+        settings = self._read(f"{place}/config.json")
+        if not settings:
             log(
                 f"teacher {self.teacher}: nothing says how token states are pooled, so their mean is taken (pool= "
                 "chooses)"
@@ -83,14 +88,41 @@ class FolderSettings:
         modes = [modes] if isinstance(modes, str) else modes
         found = str(_MODES.get(modes[0], modes[0])) if len(modes) == 1 else ""
         left_out = bool(prompt) and not settings.get("include_prompt", True)
-        if more or left_out or found not in POOLINGS:
-            asked = "the modules " + ", ".join(more) if more else "the pooling " + (" + ".join(modes) or "of nothing")
-            asked += " without the prompt" if left_out else ""
-            raise InputError(
-                f"teacher {self.teacher}: its folder asks for {asked}, which only st: with the folder runs. Use that, "
-                f"or choose pool={', '.join(POOLINGS[:-1])} or {POOLINGS[-1]} of the bare token states"
-            )
+        if left_out or found not in POOLINGS:
+            asked = "the pooling " + (" + ".join(modes) or "of nothing") + (" without the prompt" if left_out else "")
+            raise self._only_st(asked, bare)
         return found
+
+    def normalises(self) -> bool:
+        """Tell whether the folder's vectors have length 1."""
+        return any(kind == "Normalize" for kind, _ in self._modules())
+
+    def require_plain(self, run: Sequence[str], otherwise: str) -> None:
+        """Refuse a folder that asks for more than the backend runs.
+
+        Args:
+            run: kinds of modules that it does run.
+            otherwise: what can be done instead, after "Use that, or".
+
+        Raises:
+            InputError: other modules, or vectors that are cut.
+        """
+        more = [kind for kind, _ in self._modules() if kind not in run]
+        if more:
+            raise self._only_st("the modules " + ", ".join(more), otherwise)
+        if (width := self._read("config_sentence_transformers.json").get("truncate_dim")) is not None:
+            raise self._only_st(f"vectors cut to {width} (truncate_dim)", otherwise)
+
+    def _only_st(self, asked: str, otherwise: str) -> InputError:
+        return InputError(
+            f"teacher {self.teacher}: its folder asks for {asked}, which only st: with the folder runs. Use that, or "
+            f"{otherwise}"
+        )
+
+    def _modules(self) -> list[tuple[str, str]]:
+        """Return each module's kind and place in the folder."""
+        listed = [item for item in self._read("modules.json") if isinstance(item, dict)]
+        return [(str(item.get("type")).rsplit(".", 1)[-1], str(item.get("path") or ".")) for item in listed]
 
     def _read(self, name: str) -> Any:  # noqa: ANN401 - JSON
         path = None if self.folder is None else self.folder / name

@@ -41,8 +41,9 @@ class OnnxTeacher:
 
     Inputs are filled by name: ``input_ids``, ``attention_mask``, ``token_type_ids`` (zeros), ``position_ids``; fixed
     batch sizes and lengths are filled up. The output is the option ``output``; else, with ``pool``, the token states;
-    else ``sentence_embedding``, else ``token_embeddings`` or ``last_hidden_state``, pooled as ``1_Pooling`` beside the
-    graph says (without it, by the mean), else the only float output. Other graphs are refused with the choices.
+    else ``sentence_embedding``, else ``token_embeddings`` or ``last_hidden_state``, pooled as the folder's
+    ``modules.json`` says (without it, by the mean), else the only float output. Other graphs are refused with the
+    choices.
 
     Args:
         spec: backend "onnx"; the name is a file, or a folder with ``model.onnx`` (or ``onnx/model.onnx``).
@@ -64,7 +65,8 @@ class OnnxTeacher:
             self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._inputs, self._fixed = self._check_inputs()
         self._tokenizer = load_tokenizer(tokenizer_path, teacher=self.name)
-        longest = self._fixed[1] or _declared_max_length(tokenizer_path, self._tokenizer)
+        settings = FolderSettings(_settings_folder(path, tokenizer_path), self.name)
+        longest = self._fixed[1] or settings.max_length() or _declared_max_length(tokenizer_path, self._tokenizer)
         self.max_length = spec.integer("max_length") or longest
         if self._fixed[1] and self.max_length > self._fixed[1]:
             raise InputError(f"teacher {self.name}: the graph takes {self._fixed[1]} tokens. Lower max_length")
@@ -72,12 +74,12 @@ class OnnxTeacher:
         direction = (self._tokenizer.truncation or {}).get("direction", "right")
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.max_length, direction=direction)
-        settings = FolderSettings(tokenizer_path.parent, self.name)
         settings.lowercase(self._tokenizer)
         self.prompt = settings.prompt(spec.options.get("prompt"))
-        self.normalise = spec.flag("normalise", False)
         self._batch_tokens = spec.integer("batch_tokens") or DEFAULT_BATCH_TOKENS
         self._output, self.pooling = self._choose_output(spec, settings)
+        bare = "pool" in spec.options or self.pooling is None  # finished vectors are as the graph gives them
+        self.normalise = spec.flag("normalise", not bare and settings.normalises())
         self._spec, self._path = spec, path
         data = [(file.name, file) for file in sorted(path.parent.glob(path.name + "?data"))]
         self._weights_sha256 = files_sha256([("model", path), *data]) if data else file_sha256(path)
@@ -242,14 +244,18 @@ def _graph_file(spec: TeacherSpec) -> Path:
     return path
 
 
+def _settings_folder(path: Path, tokenizer_path: Path) -> Path:
+    """Return where sentence-transformers' settings lie: beside the tokenizer, or above the graph's folder ``onnx``."""
+    places = [tokenizer_path.parent, path.parent, *([path.parent.parent] if path.parent.name == "onnx" else [])]
+    return next((place for place in places if (place / "modules.json").is_file()), tokenizer_path.parent)
+
+
 def _declared_max_length(tokenizer_path: Path, tokenizer: Any) -> int:  # noqa: ANN401 - tokenizers.Tokenizer
-    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        path = tokenizer_path.with_name(name)
-        if path.is_file():
-            settings = read_json(path)
-            declared = settings.get(key) if isinstance(settings, dict) else None
-            if isinstance(declared, int) and 0 < declared < 1_000_000:
-                return declared
+    path = tokenizer_path.with_name("tokenizer_config.json")
+    settings = read_json(path) if path.is_file() else {}
+    declared = settings.get("model_max_length") if isinstance(settings, dict) else None
+    if isinstance(declared, int) and 0 < declared < 1_000_000:
+        return declared
     return int((tokenizer.truncation or {}).get("max_length", _FALLBACK_MAX_LENGTH))
 
 

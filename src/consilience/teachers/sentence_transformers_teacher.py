@@ -22,6 +22,7 @@ from consilience.teachers.pooling import normalise_rows
 from consilience.teachers.position_limit import check_max_length, check_vocabulary, token_limit
 from consilience.teachers.provenance import folder_weights_sha256, tokenizer_sha256
 from consilience.teachers.spec import TeacherSpec
+from consilience.teachers.static_teacher import is_model2vec
 from consilience.teachers.token_runner import (
     ONE_BATCH,
     TokenRunner,
@@ -64,7 +65,10 @@ class SentenceTransformersTeacher:
         device = choose_device(spec.options.get("device"))
         self.dtype = spec.options.get("dtype", "fp32")
         made = folder is not None and not (folder / "modules.json").is_file()
-        with loading(self.name, f"Try hf:{spec.name}, since it has no modules.json" if made else _FETCH):
+        other = "static" if folder is not None and is_model2vec(folder) else "hf"
+        if other == "static":
+            log(f"teacher {self.name}: a model2vec folder, whose own vectors static:{spec.name} gives")
+        with loading(self.name, f"Try {other}:{spec.name}, since it has no modules.json" if made else _FETCH):
             model = library.SentenceTransformer(
                 str(folder or spec.name),
                 device=device,

@@ -15,7 +15,9 @@ from consilience.core.errors import InputError, TeacherError
 from consilience.core.files import read_json
 from consilience.core.hashing import file_sha256
 from consilience.core.safetensors_files import read_arrays, weight_files
+from consilience.teachers.boundary import model_call
 from consilience.teachers.checked import check_embeddings
+from consilience.teachers.folder_settings import FolderSettings
 from consilience.teachers.pooling import normalise_rows
 from consilience.teachers.provenance import files_sha256, tokenizer_sha256
 from consilience.teachers.spec import TeacherSpec
@@ -49,7 +51,11 @@ class StaticTeacher:
         table_name = _choose_table(tensors, spec.options.get("tensor"), self.name)
         self._table = np.ascontiguousarray(tensors[table_name], dtype=np.float32)
         config = read_json(path.with_name("config.json")) if path.with_name("config.json").is_file() else {}
-        model2vec = table_name == "embeddings" and isinstance(config, dict) and bool(config)
+        config = config if isinstance(config, dict) else {}
+        belongs = path.with_name("config.json").is_file() or bool({"weights", "mapping"} & {*tensors})
+        model2vec = table_name == "embeddings" and belongs
+        settings = FolderSettings(path.parent, self.name)
+        settings.require_plain(("StaticEmbedding", "Normalize"), "copy the table and tokenizer.json out of the folder")
         tokenizer_path = find_tokenizer(path, spec.options.get("tokenizer"), teacher=self.name)
         self._tokenizer = load_tokenizer(tokenizer_path, teacher=self.name)
         self._tokenizer.no_padding()
@@ -68,8 +74,9 @@ class StaticTeacher:
             if model2vec:
                 self._characters = self.max_length * int(np.median([len(word) for word in self._tokenizer.get_vocab()]))
         self._special = spec.flag("special_tokens", False)
-        self.prompt = spec.options.get("prompt", "")
-        self.normalise = spec.flag("normalise", bool(config.get("normalize")) if model2vec else False)
+        self.prompt = settings.prompt(spec.options.get("prompt"))
+        declared = bool(config.get("normalize")) if model2vec else False
+        self.normalise = spec.flag("normalise", declared or settings.normalises())
         self._mapping: NDArray[np.int64] | None = None
         self._weights: NDArray[np.float32] | None = None
         if model2vec:
@@ -108,7 +115,9 @@ class StaticTeacher:
         """Embed texts; see :class:`consilience.core.encoder.Encoder`."""
         result = np.empty((len(texts), self.dimensions), dtype=np.float32)
         for start, block in text_blocks(texts):
-            result[start : start + len(block)] = self._mean(self._tokenize([self.prompt + text for text in block]))
+            with model_call(self.name, f"split {len(block)} texts into tokens", "Pass another tokenizer=PATH"):
+                ids = self._tokenize([self.prompt + text for text in block])
+            result[start : start + len(block)] = self._mean(ids)
         checked = check_embeddings(result, rows=len(texts), dimensions=self.dimensions, teacher=self.name)
         return normalise_rows(checked) if self.normalise else checked
 
@@ -167,6 +176,20 @@ class StaticTeacher:
             unknown: int | None = model["unk_id"]
             return unknown
         return None if model.get("unk_token") is None else self._tokenizer.token_to_id(model["unk_token"])
+
+
+def is_model2vec(folder: Path) -> bool:
+    """Tell whether a folder is model2vec's; no other library reads the table as it does."""
+    from safetensors import SafetensorError, safe_open
+
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or not (folder / "config.json").is_file():
+        return False
+    try:
+        with safe_open(weights, "np") as file:
+            return "embeddings" in file.keys()  # noqa: SIM118 - no mapping
+    except (SafetensorError, OSError):
+        return False
 
 
 def _read_tensors(path: Path, teacher: str) -> tuple[list[Path], dict[str, NDArray[Any]]]:

@@ -67,9 +67,12 @@ class TransformersTeacher:
         settings.lowercase(getattr(tokenizer, "backend_tokenizer", tokenizer))
         self.prompt = settings.prompt(spec.options.get("prompt"))
         self.pooling = self._choose_pooling(model, spec.options.get("pool"), settings)
-        self.normalise = spec.flag("normalise", False)
+        bare = "pool" in spec.options or self.pooling == "projection"
+        self.normalise = spec.flag("normalise", not bare and settings.normalises())
         self.parameters: int | None = count_parameters(model)
-        self.max_length = spec.integer("max_length") or token_limit(tokenizer.model_max_length, model)
+        limits = [tokenizer.model_max_length, settings.max_length()]
+        declared = min((limit for limit in limits if limit is not None), default=None)
+        self.max_length = spec.integer("max_length") or token_limit(declared, model)
         self._spec, self._folder, self._commit = spec, folder, getattr(model.config, "_commit_hash", None)
         self._tokenizer_sha256 = tokenizer_sha256(tokenizer)
         self._weights_sha256 = folder_weights_sha256(folder) if folder is not None else None
@@ -126,7 +129,7 @@ class TransformersTeacher:
                 )
             return "projection"
         heads = [name for name in model.config.architectures or () if name.endswith("ForSequenceClassification")]
-        if heads and chosen is None and not (settings.folder and (settings.folder / "1_Pooling").is_dir()):
+        if heads and chosen is None and not (settings.folder and (settings.folder / "modules.json").is_file()):
             raise InputError(
                 f"teacher {self.name}: {heads[0]} is a reranker or classifier, not trained to give a vector of a text. "
                 "Choose an embedding model, or take its token states with pool=mean or pool=cls"

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from consilience.core.errors import TeacherError
+from consilience.recipes.encoders import open_encoder
 from consilience.teachers.registry import load_teacher
 
 WORDS = ["cat", "dog", "a", "on", "mat"]
@@ -139,3 +140,37 @@ def test_a_table_with_scales_is_refused_and_shards_are_read(tmp_path):
     (split / "model-1.safetensors").unlink()
     with pytest.raises(TeacherError, match=r"its shard model-1.safetensors is missing"):
         load_teacher(f"static:{split}")
+
+
+@pytest.mark.parametrize("config", [{}, None])
+def test_weights_and_mapping_count_whatever_the_config_says(config, tmp_path):
+    tokenizer = tokenizer_of("WordLevel")
+    table = table_of(tokenizer)
+    count = len(table)
+    mapping, weights = torch.arange(count).flip(0), torch.linspace(1, 2, count, dtype=torch.float64)
+    spec = write(tmp_path, tokenizer, {"embeddings": table, "mapping": mapping, "weights": weights}, config)
+    ids = [i for i in tokenizer.encode("a cat on zebra").ids if i != 1]
+    expected = np.mean([table[mapping[i]].numpy() * weights[i].item() for i in ids], axis=0)
+    np.testing.assert_allclose(load_teacher(spec).encode(["a cat on zebra"])[0], expected, atol=1e-6)
+
+
+def test_a_model2vec_folder_opens_as_model2vec_reads_it(tmp_path, capsys):
+    tokenizer = tokenizer_of("WordLevel")
+    write(tmp_path, tokenizer, {"embeddings": table_of(tokenizer)}, {"normalize": True})
+    module = {"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    opened, named = open_encoder(tmp_path), load_teacher(f"static:{tmp_path}")
+    np.testing.assert_array_equal(opened.encode(["a zebra"]), named.encode(["a zebra"]))
+    load_teacher(f"st:{tmp_path}?device=cpu")
+    assert f"whose own vectors static:{tmp_path} gives" in capsys.readouterr().err
+    (tmp_path / "modules.json").unlink()
+    np.testing.assert_array_equal(open_encoder(tmp_path).encode(["a zebra"]), named.encode(["a zebra"]))
+    with pytest.raises(TeacherError, match=f"Try static:{tmp_path}"):
+        load_teacher(f"st:{tmp_path}?device=cpu")
+
+
+def test_a_tokenizer_that_fails_at_a_text_is_named(tmp_path):
+    words = Tokenizer(models.WordPiece({"cat": 0, "dog": 1}, unk_token="[UNK]"))
+    spec = write(tmp_path, words, {"embeddings": table_of(words)})
+    with pytest.raises(TeacherError, match=r"can't split 1 texts into tokens: .*Pass another tokenizer=PATH"):
+        load_teacher(spec).encode(["zebra"])
