@@ -22,10 +22,11 @@ from consilience.banks.manifest import (
 )
 from consilience.banks.reader import Bank, open_bank
 from consilience.banks.rows import are_unit_rows, prepare_rows, preprocessing_constants
-from consilience.core.artefacts import begin_artefact, discard_work, finish_artefact, lock_work
+from consilience.core.artefacts import begin_artefact, discard_work, finish_artefact
 from consilience.core.errors import BankIntegrityError, ConsilienceError, InputError, ShapeError
 from consilience.core.files import atomic_write, write_json
 from consilience.core.hashing import file_sha256
+from consilience.core.locks import lock_work
 from consilience.core.manifests import TIMING, partial_path
 
 
@@ -87,7 +88,7 @@ class BankWriter:
         self._normalise = normalise
         if overwrite and partial_path(self.out).is_dir():
             os.close(lock_work(partial_path(self.out)))  # another process' work in progress isn't discarded
-        self.work, self.resumed = begin_artefact(self.out, self.plan, overwrite=overwrite)
+        self.work, self.resumed = begin_artefact(self.out, self.plan, overwrite=overwrite, lock=False)
         self._lock: int | None = lock_work(self.work)
         for leftover in self.work.glob(".*.tmp"):  # of a killed writer
             leftover.unlink()

@@ -14,14 +14,15 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, InputError, ResumeError
 from consilience.core.files import TEMPORARY, place, read_json, storage_errors, sync_directory, write_json
 from consilience.core.hashing import content_id, file_sha256
+from consilience.core.locks import hold
 from consilience.core.manifests import MANIFEST, SCHEMA_VERSION, TIMING, partial_path, read_manifest, replaced_path
 from consilience.core.placing import is_mount, require_name, require_place
 
@@ -73,27 +74,34 @@ def require_output(out: Path, *, overwrite: bool = False, option: str = "--out")
         _require_worthless(work, option)
 
 
-def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) -> tuple[Path, bool]:
-    """Open the working folder of an artefact, new or left by an interrupted run of the same job.
+def begin_artefact(
+    out: Path, plan: dict[str, Any], *, overwrite: bool = False, resume: bool = True, lock: bool = True
+) -> tuple[Path, bool]:
+    """Open the working folder of an artefact, new or left by an interrupted run of the same job, and lock it.
 
     Args:
         out: final folder.
         plan: JSON identity of the job; a partial folder with another plan is refused.
         overwrite: drop another job's partial folder, and let the finished artefact take the place of one at ``out``.
+        resume: continue an interrupted run of this job; else drop what it left.
+        lock: not where the caller locks it, or a process of the same job has.
 
     Returns:
         The working folder, and whether it continues an interrupted run.
 
     Raises:
-        ResumeError: ``out`` exists and may not be overwritten, its partial folder belongs to another job, or a folder
-            of somebody else has the name of one that this job needs.
+        ResumeError: ``out`` exists and may not be overwritten, its partial folder belongs to another job or is being
+            written, or a folder of somebody else has the name of one that this job needs.
         InputError: as :func:`require_output`.
         StorageError: the folder can't be made.
     """
     require_output(out, overwrite=overwrite)
     work = partial_path(out)
     state = _read_state(work)
-    unwanted = state is not None and (state["swept"] if state["plan"] == plan else overwrite)
+    if lock and state is not None:
+        hold(work)
+        state = _read_state(work)
+    unwanted = state is not None and (state["swept"] or not resume if state["plan"] == plan else overwrite)
     if state is not None and (state["discarded"] or unwanted):  # or killed while it was being deleted
         _put_back(out, state)
         discard_work(work)
@@ -107,6 +115,8 @@ def begin_artefact(out: Path, plan: dict[str, Any], *, overwrite: bool = False) 
     replaces = _identity(out) if overwrite and os.path.lexists(out) else None
     with storage_errors(work):
         work.mkdir(parents=True, exist_ok=True)
+    if lock:
+        hold(work)
     if state is None or overwrite:
         _write_state(work, plan=plan, replaces=replaces)
     return work, state is not None
@@ -136,35 +146,6 @@ def discard_work(work: Path) -> None:
             with suppress(OSError):
                 path.unlink()
     shutil.rmtree(work, ignore_errors=True)
-
-
-@contextmanager
-def locked(work: Path, *, option: str = "--out") -> Iterator[None]:
-    """Hold a working folder for as long as the block runs, so that two equal commands don't mix.
-
-    Raises:
-        ResumeError: another process holds it.
-    """
-    descriptor = lock_work(work, option=option)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def lock_work(work: Path, *, option: str = "--out") -> int:
-    """Hold a working folder until the returned descriptor is closed.
-
-    Raises:
-        ResumeError: another process holds it.
-    """
-    descriptor = os.open(work, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise ResumeError(f"{work}: another process is writing it. Wait for it or choose another {option}") from error
-    return descriptor
 
 
 def require_replaceable(out: Path) -> None:

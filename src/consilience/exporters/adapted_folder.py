@@ -20,7 +20,7 @@ from consilience.core.artefacts import PLAN, begin_artefact, discard_work, finis
 from consilience.core.errors import InputError
 from consilience.core.files import atomic_write, read_json, write_json
 from consilience.core.hashing import content_id
-from consilience.core.manifests import partial_path, verify_artefact
+from consilience.core.manifests import verify_artefact
 from consilience.core.progress import log
 from consilience.exporters.adapted_onnx import embed_with_adapted_onnx, write_adapted_onnx
 from consilience.exporters.hub_adapters import HALVES, trunk_digest
@@ -104,10 +104,8 @@ def export_adapted(
         if is_finished(out, kind="export", job=content_id(plan), overwrite=overwrite):
             log(f"{out}: already done")
             return verify_artefact(out)
-        if partial_path(out).is_dir():  # deterministic and quick: a leftover is dropped, not continued
-            begin_artefact(out, plan, overwrite=overwrite)
-            discard_work(partial_path(out))
-        work, _ = begin_artefact(out, plan, overwrite=overwrite)
+        # Deterministic and quick: a leftover is dropped, not continued.
+        work, _ = begin_artefact(out, plan, overwrite=overwrite, resume=False)
         try:
             parity = _write(parts, student, handle, work, formats, baked)
             files = sorted(path.relative_to(work).as_posix() for path in work.rglob("*") if path.is_file())

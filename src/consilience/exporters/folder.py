@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.committee.rotation import require_frame
-from consilience.core.artefacts import PLAN, begin_artefact, discard_work, finish_artefact, is_finished, read_plan
+from consilience.core.artefacts import PLAN, begin_artefact, discard_work, finish_artefact, is_finished
 from consilience.core.errors import InputError
 from consilience.core.files import atomic_write
 from consilience.core.hashing import content_id
-from consilience.core.manifests import partial_path, verify_artefact
+from consilience.core.manifests import verify_artefact
 from consilience.core.progress import log
 from consilience.exporters.card_results import without_speed
 from consilience.exporters.card_usage import usage_sections
@@ -103,9 +103,7 @@ def export_student(
         log(f"{out}: already done")
         return verify_artefact(out)
     # An export takes seconds and is deterministic: a leftover of a killed one is dropped, not continued.
-    if read_plan(partial_path(out)) == plan:
-        discard_work(partial_path(out))
-    work, _ = begin_artefact(out, plan, overwrite=overwrite)
+    work, _ = begin_artefact(out, plan, overwrite=overwrite, resume=False)
     try:
         parity = _write_forms(parts, chosen, work, quantize)
         widths = [] if rotation is not None else [w for w in trained_widths(student.manifest) if w < parts.dimensions]

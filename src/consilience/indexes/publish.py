@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from consilience.core.artefacts import begin_artefact, discard_work, locked, read_plan, require_output
+from consilience.core.artefacts import begin_artefact, discard_work, read_plan, require_output
 from consilience.core.errors import InputError
 from consilience.core.files import place, storage_errors
+from consilience.core.locks import locked
 from consilience.core.manifests import partial_path
 
 
@@ -52,7 +53,7 @@ def published(out: Path) -> Iterator[Path]:
     if read_plan(work) == plan:
         with locked(work, option="--rewrite"):
             discard_work(work)
-    begin_artefact(out, plan)
+    begin_artefact(out, plan, lock=False)
     with locked(work, option="--rewrite"):
         fresh = work / "index" / out.name
         try:

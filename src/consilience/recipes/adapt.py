@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
+from consilience.core.locks import one_job
 from consilience.training.settings import LOSS_TEMPERATURE
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ FIT_STEPS, ALIGN_STEPS, BATCH_ROWS = 1_500, 800, 96  # cited: design, section 7;
 FIT_LR = 3e-3  # measured on STS-B dev, 150 steps of the micro trunk: .7646 beside .7588 at 1e-3
 
 
+@one_job
 def adapt_fit(
     student: Any,  # noqa: ANN401 - a path, a name or a loaded model
     *,
@@ -152,6 +154,7 @@ def adapt_fit(
     return _store(library, folder, job, report, summary, overwrite=overwrite)
 
 
+@one_job
 def adapt_align(
     student: Any,  # noqa: ANN401 - a path, a name or a loaded model
     anchors: Sequence[str | Path],

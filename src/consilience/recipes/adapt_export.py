@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
+from consilience.core.locks import one_job
 
 if TYPE_CHECKING:
     from consilience.adapters.library import AnchorLibrary
     from consilience.students.text import StudentEncoder
 
 
+@one_job
 def adapt_export(
     student: str | Path | StudentEncoder,
     library: str | Path | AnchorLibrary,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
+from consilience.core.locks import one_job
 from consilience.recipes.adapt import (
     BATCH_ROWS,
     FIT_STEPS,
@@ -29,6 +30,7 @@ _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _ALPHA_PER_RANK = 2  # assumed: PEFT's and the paper's common choice
 
 
+@one_job
 def adapt_lora(
     student: Any,  # noqa: ANN401 - a path, a name or a loaded model
     *,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
+from consilience.core.locks import one_job
 from consilience.recipes.adapt import ALIGN_STEPS, BATCH_ROWS, join_libraries, load_held_out, read_pairs_checked
 from consilience.recipes.adapt_trials import (
     Bench,
@@ -36,6 +37,7 @@ TRIAL_READINGS = 1  # of the held-out pairs' gauges, besides the first: a trial 
 Pairs = Mapping[str, str | Path | Sequence[tuple[str, str]]]
 
 
+@one_job
 def adapt_roster(
     student: Any,  # noqa: ANN401 - a path, a name or a loaded model
     candidates: Sequence[str | Path],
@@ -211,6 +213,7 @@ def _with_control(library: AnchorLibrary, members: Sequence[str], seed: int) -> 
     return part
 
 
+@one_job
 def adapt_sweep(
     student: Any,  # noqa: ANN401 - a path, a name or a loaded model
     library: str | Path,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
+from consilience.core.locks import one_job
 from consilience.recipes.adapt import adapt_align
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 CONTROL = "random arms: "  # before the labels of the control's rows
 
 
+@one_job
 def adapt_table(
     student: Any,  # noqa: ANN401 - a path, a name or a loaded model
     library: str | Path | AnchorLibrary,
@@ -140,6 +142,7 @@ def _training(library: AnchorLibrary) -> dict[str, Any]:
     return {name: training[name] for name in ("steps", "batch_rows", "lr", "temperature") if name in training}
 
 
+@one_job
 def adapt_control(
     student: Any,  # noqa: ANN401 - a path, a name or a loaded model
     library: str | Path,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError, ResumeError
+from consilience.core.locks import one_job
 from consilience.recipes.adapt import (
     ALIGN_STEPS,
     BATCH_ROWS,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _SMALLEST_GAIN = 1e-6  # a share of less says nothing
 
 
+@one_job
 def adapt_transplant(
     source: Any,  # noqa: ANN401 - a path, a name or a loaded model
     target: Any,  # noqa: ANN401

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import is_finished
 from consilience.core.errors import AlignmentRefusedError, InputError
+from consilience.core.locks import one_job
 from consilience.core.placing import require_apart
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ GPA = "gpa"
 GPA_FRAME = "the towers' own frame"
 
 
+@one_job
 def align(
     banks: Sequence[BankLike],
     *,

@@ -17,6 +17,7 @@ from consilience.core.artefacts import begin_artefact, finish_artefact, is_finis
 from consilience.core.errors import FrameMismatchError, InputError
 from consilience.core.files import read_json, write_json
 from consilience.core.hashing import content_id
+from consilience.core.locks import one_job
 from consilience.core.manifests import TIMING, partial_path
 from consilience.core.placing import require_apart
 from consilience.core.progress import log
@@ -37,6 +38,7 @@ _READ_ROWS = 4096
 _TOKENS = "tokens"
 
 
+@one_job
 def distill(
     corpus: CorpusSpec | str | Path | Sequence[str],
     *,
@@ -221,7 +223,7 @@ def distill(
         log(f"{folder}: already done")
         return load_student(folder)
     with processes.main_process_first():  # the others find its folder and its tokens
-        work, _ = begin_artefact(folder, plan, overwrite=overwrite)
+        work, _ = begin_artefact(folder, plan, overwrite=overwrite, lock=processes.is_main_process)
         if processes.is_main_process:
             _write_attempts(work, [*_read_attempts(work), {"seconds": None, "rows_per_second": None}])
         store = build_token_store(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from consilience.core.artefacts import discard_work, output_path
 from consilience.core.errors import CorpusError, InputError, TeacherError
 from consilience.core.files import write_json
+from consilience.core.locks import one_job
 from consilience.core.placing import require_apart
 from consilience.core.progress import log, progress_bar
 
@@ -29,6 +30,7 @@ COMMAND = "command.json"  # in a partial artefact: how to continue it
 _EXISTING = ("bank", "parquet", "npy")  # backends whose embeddings are read, not computed
 
 
+@one_job
 def embed(
     corpus: CorpusSpec | str | Path | Sequence[str],
     *,

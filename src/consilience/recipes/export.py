@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
+from consilience.core.locks import one_job
 from consilience.core.placing import require_apart
 
 if TYPE_CHECKING:
     from consilience.committee.rotation import Rotation
 
 
+@one_job
 def export(
     student: str | Path,
     *,

@@ -17,6 +17,7 @@ from consilience.core.errors import (
     ShapeError,
 )
 from consilience.core.files import read_json, write_json
+from consilience.core.locks import one_job
 from consilience.core.manifests import TIMING, partial_path
 from consilience.core.placing import require_apart
 from consilience.core.progress import log
@@ -42,6 +43,7 @@ MARKER = "rewriting.json"
 SAME_MODEL_COSINE = 0.99  # assumed: one model's vectors of a text, stored in any precision from int8 up
 
 
+@one_job
 def migrate(
     index: str,
     *,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import is_finished, output_path, require_output
 from consilience.core.errors import FrameMismatchError, InputError
+from consilience.core.locks import one_job
 from consilience.core.manifests import MANIFEST, read_manifest
 from consilience.core.placing import require_apart
 from consilience.core.progress import log
@@ -27,6 +28,7 @@ PAIRS = 2_500  # cited: design, section 6
 HELD_OUT = 2_500
 
 
+@one_job
 def rotate(
     source: str | Path | Bank,
     *,
@@ -173,6 +175,7 @@ def require_bank_target(
         require_output(out, option="--bank")
 
 
+@one_job
 def rotate_bank(
     bank: str | Path | Bank, *, rotation: str | Path | Rotation, out: str | Path, overwrite: bool = False
 ) -> Bank:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.artefacts import begin_artefact, finish_artefact
 from consilience.core.files import atomic_write, read_json, write_json
+from consilience.core.locks import one_job
 from consilience.core.progress import log
 from consilience.recipes.staged_folder import StagedResult, begin_staged, recorded_command, require_staged_folder
 
@@ -28,6 +29,7 @@ class RunResult(StagedResult):
         return folders.get("export")
 
 
+@one_job
 def run(
     recipe: str | Path,
     *,

@@ -17,6 +17,7 @@ from consilience.core.artefacts import PLAN, begin_artefact, discard_work, finis
 from consilience.core.errors import ConsilienceError, InputError
 from consilience.core.files import write_json
 from consilience.core.hashing import content_id
+from consilience.core.locks import one_job
 from consilience.core.manifests import TIMING
 from consilience.core.placing import require_apart
 from consilience.core.progress import log
@@ -36,6 +37,7 @@ DEFAULT_RIDGE = 1.0
 _LARGEST_RIDGE = 1e12  # assumed: far above it the fit stands still, and at 1e38 32 bits end
 
 
+@one_job
 def static(
     teachers: str | Encoder | Sequence[str | Encoder],
     *,

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from consilience.core.locks import one_job
 from consilience.recipes.staged_folder import StagedResult, begin_staged, recorded_command, require_staged_folder
 
 Json = dict[str, Any]
 
 
+@one_job
 def study(
     study: str | Path,
     *,
