@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -30,16 +30,29 @@ def rng_from_name(name: str, seed: int = 0) -> np.random.Generator:
 
 
 @contextmanager
-def torch_seed(seed: int) -> Iterator[None]:
-    """Seed torch's own generator of the CPU while the block runs, and put it back as it was.
+def torch_turn(devices: Iterable[int] = ()) -> Iterator[None]:
+    """Have torch's own generators alone while the block runs, and put them back as they were.
 
-    Layers draw their first weights from it, and there is one a process: threads take turns, so each gets its own.
+    There is one a process and device: threads that draw take turns, so each gets its own numbers.
+
+    Args:
+        devices: GPUs whose generators the block draws from, beside the CPU's.
+    """
+    import torch
+
+    with _drawing, torch.random.fork_rng(devices=list(devices)):
+        yield
+
+
+@contextmanager
+def torch_seed(seed: int) -> Iterator[None]:
+    """Seed torch's own generator of the CPU, from which layers draw their first weights, while the block runs.
 
     Args:
         seed: of the numbers that the block draws.
     """
     import torch
 
-    with _drawing, torch.random.fork_rng(devices=[]):
+    with torch_turn():
         torch.default_generator.manual_seed(seed)
         yield

@@ -99,12 +99,13 @@ def save_checkpoint(work: Path, position: Position, optimizers: Optimizers) -> P
     return final
 
 
-def load_checkpoint(work: Path, optimizers: Optimizers) -> Position | None:
+def load_checkpoint(work: Path, optimizers: Optimizers, *, draws: bool = False) -> Position | None:
     """Restore the latest checkpoint into what is trained and its optimisers.
 
     Args:
         work: the artefact's working folder.
         optimizers: over parameters of the same names and shapes.
+        draws: the training draws from torch's generators, which continue where they were.
 
     Returns:
         Where the training stood, or None when there is no checkpoint.
@@ -122,8 +123,9 @@ def load_checkpoint(work: Path, optimizers: Optimizers) -> Position | None:
     if file_sha256(path) != state["sha256"]:
         raise BankIntegrityError(f"{path}: damaged: its checksum isn't the recorded one. Delete {found[-1]}")
     tensors = load_file(path)
-    torch.set_rng_state(tensors["random.cpu"])
-    if torch.cuda.is_available() and "random.cuda" in tensors:
+    if draws:
+        torch.set_rng_state(tensors["random.cpu"])
+    if draws and torch.cuda.is_available() and "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"])
     with torch.no_grad():
         for name, parameter in optimizers.parameters.items():

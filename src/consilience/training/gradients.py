@@ -41,6 +41,11 @@ class BatchLoss(NamedTuple):
     places: int
 
 
+def draws_numbers(module: nn.Module) -> bool:
+    """Tell whether a module in training draws random numbers: some dropout isn't 0."""
+    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in module.modules())
+
+
 class GradientOfBatch:
     """Computes a batch's loss and adds its gradient to the parameters.
 
@@ -62,7 +67,7 @@ class GradientOfBatch:
         cache_rows: int | None = None,
     ) -> None:
         self.accelerator, self.module, self.objective, self.store = accelerator, module, objective, store
-        self.cache_rows = cache_rows
+        self.cache_rows, self.draws = cache_rows, draws_numbers(module)
         self.processes, self.rank = int(accelerator.num_processes), int(accelerator.process_index)
 
     def __call__(self, rows: Rows, target: torch.Tensor, *, every_term: bool) -> BatchLoss:
@@ -97,9 +102,9 @@ class GradientOfBatch:
         states, parts = [], []
         with torch.no_grad():
             for piece in pieces:
-                states.append(_random_state())
+                states.append(_random_state() if self.draws else None)
                 parts.append(self._embed(own[piece]))
-        after = _random_state()
+        after = _random_state() if self.draws else None
         order = torch.from_numpy(np.argsort(np.concatenate(pieces), kind="stable")).to(parts[0].device)
         leaf = torch.cat(parts)[order].requires_grad_()
         loss, terms = self.objective(self._gather(leaf), target, every_term=every_term)
@@ -111,11 +116,13 @@ class GradientOfBatch:
         if gradient is None:
             raise RuntimeError("the objective doesn't depend on the student")
         for number, (piece, state) in enumerate(zip(pieces, states, strict=True)):
-            _set_random_state(state)  # dropout draws what it drew the first time
+            if state is not None:
+                _set_random_state(state)  # dropout draws what it drew the first time
             last = number == len(pieces) - 1
             with nullcontext() if last else self._without_sync():
                 self._embed(own[piece]).backward(gradient[torch.from_numpy(piece).to(gradient.device)])
-        _set_random_state(after)
+        if after is not None:
+            _set_random_state(after)
         self._share_learned_scalars()
         return value, terms
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,14 +21,14 @@ from torch.nn import functional
 from consilience.core.errors import ConsilienceError, InputError
 from consilience.core.hashing import content_id
 from consilience.core.progress import log, progress_bar
-from consilience.core.seeds import seed_from_name
+from consilience.core.seeds import seed_from_name, torch_turn
 from consilience.objectives.composition import Objective, compose_objective
 from consilience.objectives.names import require_objective
 from consilience.students.text import encode_ids
 from consilience.training.batching import BatchPlan, Rows
 from consilience.training.checkpoint import Position, has_checkpoint, load_checkpoint, save_checkpoint
 from consilience.training.gauges import SMALLEST_CORPUS, prefix_cosines, read_gauges, split_held_out
-from consilience.training.gradients import GradientOfBatch
+from consilience.training.gradients import GradientOfBatch, draws_numbers
 from consilience.training.journal import TrainingLog, readings_of
 from consilience.training.nested import NestedObjective, check_widths
 from consilience.training.optimizers import Optimizers, make_tables_sparse
@@ -103,8 +104,8 @@ def train(
     """
     require_trainable(settings, rows=len(store), processes=int(PartialState().num_processes))
     began = time.monotonic() if began is None else began
-    # Dropout draws from torch's global state, which is seeded here; the caller's is as before afterwards.
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    # Dropout draws from torch's generators, which the process has once: it gets them alone, and gives them back.
+    with torch_turn(range(torch.cuda.device_count())) if draws_numbers(student) else nullcontext():
         trainer = _Trainer(student, store, targets, settings, work, axes, began)
         if not trainer.is_main:
             return trainer.run(None)
@@ -159,8 +160,10 @@ class _Trainer:
         scalars = {f"objective.{name}": value for name, value in self.objective.named_parameters()}
         optimizer = require_objective(settings.objective).optimizer
         self.optimizers = Optimizers({**trained, **scalars}, sparse=tables, settings=optimizer, lr=settings.lr)
-        torch.manual_seed(seed_from_name(f"dropout/{self.rank}", settings.seed))
-        self.position = load_checkpoint(work, self.optimizers) or Position()
+        draws = draws_numbers(student)
+        if draws:
+            torch.manual_seed(seed_from_name(f"dropout/{self.rank}", settings.seed))
+        self.position = load_checkpoint(work, self.optimizers, draws=draws) or Position()
         self.rows_before = self.position.rows
         module = cast(nn.Module, torch.compile(student, dynamic=True)) if settings.compile else student
         self.gradient = GradientOfBatch(
