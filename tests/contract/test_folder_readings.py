@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, TeacherError
 from consilience.teachers.registry import load_teacher
 
 torch = pytest.importorskip("torch")
@@ -139,4 +139,27 @@ def test_static_refuses_what_it_does_not_run(tmp_path):
     folder = static_folder(tmp_path / "cut", truncate_dim=8)
     with pytest.raises(InputError, match="truncate_dim"):
         load_teacher(f"static:{folder}")
+    check(f"st:{folder}?device=cpu", folder)
+
+
+def test_a_length_that_leaves_no_place_for_the_text_is_refused(tmp_path):
+    folder = text_folder(tmp_path)
+    for spec in (f"hf:{folder}", f"st:{folder}"):
+        with pytest.raises(InputError, match="max_length of at least 3, of which 2 are the special tokens"):
+            load_teacher(f"{spec}?device=cpu&max_length=2")
+        three, whole = (load_teacher(f"{spec}?device=cpu&max_length={length}") for length in (3, 20))
+        np.testing.assert_allclose(three.encode(["cat dog bird"]), whole.encode(["cat"]), atol=1e-5)
+
+
+def test_tokens_of_several_types_are_left_to_st(tmp_path):
+    folder = text_folder(tmp_path)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    for piece in tokenizer["post_processor"]["single"]:
+        next(iter(piece.values()))["type_id"] = 1
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(TeacherError, match="gives tokens types, which only st: passes"):
+        load_teacher(f"hf:{folder}?device=cpu")
     check(f"st:{folder}?device=cpu", folder)

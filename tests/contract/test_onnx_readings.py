@@ -202,3 +202,9 @@ def test_the_folder_of_the_graph_says_how_its_states_are_pooled_and_cut(beside, 
         np.testing.assert_allclose(
             load_teacher(spec).encode(TEXTS), rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-6
         )
+
+
+def test_a_length_that_leaves_no_place_for_the_text_is_refused(tmp_path):
+    graph = write(tmp_path, {"last_hidden_state": "states"})
+    with pytest.raises(InputError, match="max_length of at least 3"):
+        load_teacher(f"{graph}?max_length=2")

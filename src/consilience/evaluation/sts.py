@@ -100,7 +100,7 @@ def read_sts_file(path: Path) -> StsTask:
 
 def _parse_score(path: Path, row: int, cell: Any) -> float:  # noqa: ANN401 - any cell
     try:
-        score = float(cell)
+        score = math.nan if isinstance(cell, str) and "_" in cell else float(cell)  # Python reads 1_0 as 10
     except (TypeError, ValueError):
         score = math.nan
     if not math.isfinite(score):

@@ -209,12 +209,12 @@ def is_row_number(name: str, rows: int) -> bool:
     """Return whether an id, as text, is the number of one of so many rows.
 
     Example:
-        >>> is_row_number("7", 10), is_row_number("9" * 5000, 10)
-        (True, False)
+        >>> is_row_number("7", 10), is_row_number("007", 10), is_row_number("9" * 5000, 10)
+        (True, False, False)
     """
-    digits = name.lstrip("0") or "0"  # 007 is 7
-    # Compared as text first: Python refuses to read numbers of thousands of digits.
-    return bool(name) and name.isascii() and name.isdigit() and len(digits) <= len(str(rows)) and int(digits) < rows
+    # Compared as text first: Python refuses to read numbers of thousands of digits. 007 is a name, no row's number.
+    plain = name.isascii() and name.isdigit() and (name == "0" or not name.startswith("0"))
+    return plain and len(name) <= len(str(rows)) and int(name) < rows
 
 
 def require_ids(label: str, unknown: Sequence[str], asked: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -102,13 +102,15 @@ def embed(
     source = None
     if isinstance(teacher, str):  # a teacher that doesn't exist is noticed before a long corpus is read
         overrides = {"prompt": prompt, "max_length": max_length, "device": device}
-        source = _existing_embeddings(teacher, overrides)
+        source = _existing_embeddings(teacher, overrides, column)
         if source is None:
             _require_teacher(teacher)
     identity = fingerprint_corpus(rows).to_json()
     if source is not None:
         from consilience.banks.interchange import import_embeddings
 
+        if source.texts is not None and source.rows == identity["rows"]:
+            _require_same_texts(source.label, source.texts(), rows)
         bank = import_embeddings(
             source, folder, corpus=identity, dtype=dtype, shard_rows=shard_rows, overwrite=overwrite
         )
@@ -193,7 +195,18 @@ def _corpus_changed(writer: BankWriter, name: str) -> CorpusError:
     return CorpusError(f"{name}: the corpus changed while it was being embedded. Run the same command again")
 
 
-def _existing_embeddings(teacher: str, overrides: Mapping[str, Any]) -> EmbeddingSource | None:
+def _require_same_texts(label: str, stored: Iterable[str | None], rows: Corpus) -> None:
+    """Refuse embeddings whose own texts, in the same file, are in another order than the corpus's."""
+    texts = (text for batch in rows.batches(1024) for text in batch)
+    for row, (own, text) in enumerate(zip(stored, texts, strict=False)):
+        if own is not None and own.strip() != text.strip():
+            raise InputError(
+                f"{label}: row {row} was made of {own[:60]!r}, the corpus has {text[:60]!r} there. Give the file "
+                "itself as the corpus, or bring both into one order"
+            )
+
+
+def _existing_embeddings(teacher: str, overrides: Mapping[str, Any], text: str | None) -> EmbeddingSource | None:
     """Open a spec that names embeddings instead of a model; None for all other specs."""
     backend, _, rest = teacher.partition(":")
     if backend not in _EXISTING:
@@ -209,7 +222,7 @@ def _existing_embeddings(teacher: str, overrides: Mapping[str, Any]) -> Embeddin
     if backend == "npy":
         return interchange.open_npy(Path(rest))
     path, _, column = rest.partition("#")
-    return interchange.open_parquet(Path(path), column or None)
+    return interchange.open_parquet(Path(path), column or None, text_column=text or "text")
 
 
 def _paths_of(teacher: object) -> list[str]:

@@ -20,6 +20,7 @@ from consilience.teachers.boundary import model_call, say_one_by_one, try_first_
 from consilience.teachers.checked import check_embeddings
 from consilience.teachers.folder_settings import FolderSettings
 from consilience.teachers.pooling import normalise_rows, pool_numpy
+from consilience.teachers.position_limit import require_room
 from consilience.teachers.provenance import files_sha256, tokenizer_sha256
 from consilience.teachers.spec import TeacherSpec
 from consilience.teachers.token_runner import ONE_BATCH
@@ -68,6 +69,7 @@ class OnnxTeacher:
         settings = FolderSettings(_settings_folder(path, tokenizer_path), self.name)
         longest = self._fixed[1] or settings.max_length() or _declared_max_length(tokenizer_path, self._tokenizer)
         self.max_length = spec.integer("max_length") or longest
+        require_room(self.max_length, self._tokenizer.num_special_tokens_to_add(is_pair=False), self.name)
         if self._fixed[1] and self.max_length > self._fixed[1]:
             raise InputError(f"teacher {self.name}: the graph takes {self._fixed[1]} tokens. Lower max_length")
         self._pad = (self._tokenizer.padding or {}).get("pad_id", 0)

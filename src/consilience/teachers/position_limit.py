@@ -56,17 +56,37 @@ def token_limit(declared: float | None, model: torch.nn.Module | None) -> int | 
     return min([*limits, *([] if positions is None else [positions])], default=None)
 
 
-def check_max_length(model: torch.nn.Module, max_length: int | None, *, teacher: str) -> None:
-    """Refuse a length that a table of learned positions doesn't have; the model would fail at the first long text.
+def check_max_length(model: torch.nn.Module, max_length: int | None, *, special: int, teacher: str) -> None:
+    """Refuse a length that a table of learned positions doesn't have, or that leaves no place for the text.
+
+    Args:
+        model: the backbone.
+        max_length: as a person gave it, or None.
+        special: how many tokens the tokenizer adds to every text.
+        teacher: name for the message.
 
     Raises:
         InputError: ``max_length`` is above what the table allows.
     """
+    require_room(max_length, special, teacher)
     longest = learned_positions(model)
     if max_length is not None and longest is not None and max_length > longest:
         raise InputError(
             f"teacher {teacher}: expected max_length of at most {longest}, the positions that the model has learned, "
             f"got {max_length}. Lower it"
+        )
+
+
+def require_room(max_length: int | None, special: int, teacher: str) -> None:
+    """Refuse a length at which every text is cut to nothing but the tokens that the tokenizer adds.
+
+    Raises:
+        InputError: so short.
+    """
+    if max_length is not None and max_length <= special:
+        raise InputError(
+            f"teacher {teacher}: expected max_length of at least {special + 1}, of which {special} are the special "
+            f"tokens of each text, got {max_length}. Raise it"
         )
 
 

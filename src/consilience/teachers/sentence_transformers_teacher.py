@@ -186,7 +186,9 @@ class SentenceTransformersTeacher:
             wanted: the option ``max_length``.
         """
         for one in transformers:
-            check_max_length(one.model, wanted, teacher=self.name)
+            adds = getattr(one.tokenizer, "num_special_tokens_to_add", None)
+            special = adds(pair=False) if adds is not None else 0
+            check_max_length(one.model, wanted, special=special, teacher=self.name)
             if one.tokenizer is not None:
                 check_vocabulary(one.tokenizer, one.model, teacher=self.name)
             if getattr(one.tokenizer, "pad_token", "") is None:  # any token will do: it is masked

@@ -61,7 +61,10 @@ class TransformersTeacher:
             raise TeacherError(f"teacher {self.name}: an encoder-decoder has no single token states. Use st: instead")
         drop_pooler(model)
         model.eval().to(device)
-        check_max_length(model, spec.integer("max_length"), teacher=self.name)
+        special = tokenizer.num_special_tokens_to_add(pair=False)
+        check_max_length(model, spec.integer("max_length"), special=special, teacher=self.name)
+        if "token_type_ids" in tokenizer.model_input_names and any(tokenizer("a")["token_type_ids"]):
+            raise TeacherError(f"teacher {self.name}: its tokenizer gives tokens types, which only st: passes. Use st:")
         check_vocabulary(tokenizer, model, teacher=self.name)
         settings = FolderSettings(folder, self.name)
         settings.lowercase(getattr(tokenizer, "backend_tokenizer", tokenizer))

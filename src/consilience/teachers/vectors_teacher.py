@@ -1,12 +1,12 @@
 """``vectors:`` teachers: word vectors; a text is the mean of its known words' vectors.
 
-Texts are lower-cased and accents removed (``lowercase=false`` keeps both). Then the option ``tokens`` decides what a
-word is: ``words`` (default), every run of letters and digits, punctuation left out; ``bert``, white space and every
-punctuation mark separate, and a mark is a word; ``whitespace``, only white space separates. Punctuation has vectors
-too, but they say little and pull all means together: on the eight STS tasks GloVe 50-d scores .476 with ``words``,
-.443 with ``bert`` and .420 with ``whitespace`` (measured). Words that the table doesn't have are left out. For a text
-without a known word ``unknown`` decides: ``mean`` (default) gives the mean of the table's vectors, ``zero`` a zero
-vector, ``refuse`` an error.
+Texts are lower-cased and accents removed, unless the table has words in capitals (``lowercase`` chooses). Then the
+option ``tokens`` decides what a word is: ``words`` (default), every run of letters and digits, punctuation left out;
+``bert``, white space and every punctuation mark separate, and a mark is a word; ``whitespace``, only white space
+separates. Punctuation has vectors too, but they say little and pull all means together: on the eight STS tasks GloVe
+50-d scores .476 with ``words``, .443 with ``bert`` and .420 with ``whitespace`` (measured). Words that the table
+doesn't have are left out. For a text without a known word ``unknown`` decides: ``mean`` (default) gives the mean of the
+table's vectors, ``zero`` a zero vector, ``refuse`` an error.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from consilience.core.encoder import takes_texts
 from consilience.core.errors import TeacherError
+from consilience.core.progress import log
 from consilience.teachers.checked import check_embeddings
 from consilience.teachers.pooling import normalise_rows
 from consilience.teachers.provenance import files_sha256
@@ -27,6 +28,7 @@ from consilience.teachers.spec import TeacherSpec
 from consilience.teachers.table_mean import mean_rows, text_blocks
 from consilience.teachers.word_tables import WordTable, read_word_table
 
+_CASED_SHARE = 0.01  # assumed: a lower-cased table may hold a few odd words
 _UNKNOWN = "\x00unknown"  # no text holds it: corpora refuse NUL
 
 
@@ -47,7 +49,7 @@ class VectorsTeacher:
         path = Path(spec.name).expanduser()
         table, files = read_word_table(path, spec.options.get("vocabulary"), teacher=self.name)
         self._table = table.vectors
-        self._lowercase = spec.flag("lowercase", True)
+        self._lowercase = spec.flag("lowercase", not self._is_cased(table.words))
         self._tokens = spec.options.get("tokens", "words")
         self._unknown = spec.options.get("unknown", "mean")
         self._tokenizer = _make_tokenizer(table, tokens=self._tokens, lowercase=self._lowercase)
@@ -89,6 +91,14 @@ class VectorsTeacher:
             result, rows=len(texts), dimensions=self.dimensions, teacher=self.name, allow_zero=self._unknown == "zero"
         )
         return normalise_rows(checked) if self.normalise else checked
+
+    def _is_cased(self, words: Sequence[str]) -> bool:
+        """Tell whether the table tells capitals apart, so that lower-cased texts would miss words."""
+        known = set(words)
+        cased = sum(word.lower() not in known for word in known)
+        if cased > _CASED_SHARE * len(known):
+            log(f"teacher {self.name}: its words have capitals, so texts keep theirs (lowercase= chooses)")
+        return cased > _CASED_SHARE * len(known)
 
     def _embed(self, start: int, texts: list[str]) -> NDArray[np.float32]:
         ids = []

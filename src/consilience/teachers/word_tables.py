@@ -84,7 +84,10 @@ def _read_words(path: Path, teacher: str) -> list[str]:
                 f"teacher {teacher}: {path.name} needs exactly one string column, has {table.column_names}"
             )
         return [word if word is not None else "" for word in table[texts[0]].to_pylist()]
-    return _decode(path, teacher).rstrip("\n").split("\n")
+    lines = _decode(path, teacher).rstrip("\n").split("\n")
+    counted = [line.rsplit(" ", 1) for line in lines]
+    # GloVe's vocab.txt: a word and how often it was seen.
+    return [word for word, *_ in counted] if all(len(line) == 2 and line[1].isdigit() for line in counted) else lines
 
 
 def _read_text(path: Path, teacher: str) -> WordTable:
@@ -119,7 +122,7 @@ def _read_text(path: Path, teacher: str) -> WordTable:
 
 def _decode(path: Path, teacher: str) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise TeacherError(
             f"teacher {teacher}: {path.name} isn't UTF-8 text (byte {error.start}). Convert it"

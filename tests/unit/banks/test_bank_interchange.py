@@ -16,6 +16,7 @@ from consilience.banks.interchange import (
 )
 from consilience.banks.reader import open_bank
 from consilience.core.errors import BankIntegrityError, FrameMismatchError, InputError, TeacherError
+from consilience.recipes.embed import embed
 
 ROWS = np.random.default_rng(3).standard_normal((20, 4)).astype(np.float32)
 
@@ -163,3 +164,13 @@ def test_an_export_of_a_damaged_bank_leaves_no_file(tmp_path):
         with pytest.raises(BankIntegrityError, match="shard-00002"):
             export_bank(open_bank(bank.path), tmp_path / name)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bank", "x.npy"]
+
+
+def test_embeddings_with_their_texts_beside_them_in_another_order_are_refused(tmp_path):
+    texts = [f"text {row}" for row in range(20)]
+    path = parquet(tmp_path / "e.parquet", {"text": texts, "e": ROWS.tolist()})
+    bank = embed(texts, teacher=f"parquet:{path}", out=tmp_path / "bank", dtype="fp32")
+    np.testing.assert_array_equal(bank[:], ROWS)
+    with pytest.raises(InputError, match="row 0 was made of 'text 0', the corpus has 'text 19' there"):
+        embed(texts[::-1], teacher=f"parquet:{path}", out=tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -51,6 +51,7 @@ def test_columns_are_found_by_name(tmp_path):
         ("only one cell", "row 2: expected 4 cells, got 1"),
         ("a\tb\tmany\tx", "row 2: a finite number expected as score, got 'many'"),
         ("a\tb\tnan\tx", "row 2: a finite number"),
+        ("a\tb\t1_0\tx", "row 2: a finite number expected as score, got '1_0'"),
     ],
 )
 def test_a_malformed_row_is_named(tmp_path, bad, named):

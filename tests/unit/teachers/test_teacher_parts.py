@@ -93,6 +93,24 @@ def test_word_vector_text_forms_agree(tmp_path):
         load_teacher(f"vectors:{tmp_path}/bad.txt")
 
 
+@pytest.mark.parametrize("words", ["cat\r\ndog\r\n", "\ufeffcat\ndog\n", "cat 10\ndog 5\n", "cat\ndog\n\n"])
+def test_a_vocabulary_of_any_usual_form_is_read(tmp_path, words):
+    np.save(tmp_path / "v.npy", np.eye(2, dtype=np.float32))
+    (tmp_path / "v.txt").write_bytes(words.encode())
+    vectors = load_teacher(f"vectors:{tmp_path}/v.npy").encode(["cat", "dog", "dog cat"])
+    assert vectors.tolist() == [[1, 0], [0, 1], [0.5, 0.5]]
+    (tmp_path / "glove.txt").write_bytes(b"\xef\xbb\xbfcat 1 0\r\ndog 0 1\r\n")
+    assert load_teacher(f"vectors:{tmp_path}/glove.txt").encode(["cat", "dog"]).tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_table_with_capitals_keeps_the_texts_capitals(tmp_path, capsys):
+    (tmp_path / "cased.txt").write_text("Cat 1 0\nDog 0 1\n")
+    assert load_teacher(f"vectors:{tmp_path}/cased.txt").encode(["Cat", "Dog"]).tolist() == [[1, 0], [0, 1]]
+    assert "its words have capitals, so texts keep theirs" in capsys.readouterr().err
+    lowered = load_teacher(f"vectors:{tmp_path}/cased.txt?lowercase=true&unknown=zero")
+    assert lowered.encode(["Cat"]).tolist() == [[0, 0]]
+
+
 @pytest.mark.parametrize(
     ("content", "match"),
     [
