@@ -1,6 +1,7 @@
 """A damaged folder of the cache is made again, at the cost of nothing but the cache's own files."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -49,3 +50,13 @@ def test_only_old_leftovers_of_this_folder_are_swept(folder):
         ".model-notes": True,
         ".model-of-the-year": True,
     }
+
+
+def test_several_that_find_it_damaged_make_it_once(folder):
+    (folder / "deep" / "model.bin").write_bytes(b"broken")
+    cache._verified.clear()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(
+            pool.map(lambda _: (cache.cached_folder("model", build) / "deep" / "model.bin").read_bytes(), range(64))
+        )
+    assert {(found / "deep" / "model.bin").read_bytes() for found in folders} == {b"weights"}
