@@ -28,6 +28,7 @@ from consilience.core.placing import is_mount, require_name, require_place
 
 PLAN = "plan.json"
 _OURS = "Consilience's working folder"
+_HAND_EDITED = 1 << 20  # assumed: what a person edits, a card or settings, is smaller; larger files aren't hashed
 
 
 def output_path(out: str | Path, *, overwrite: bool = False) -> Path:
@@ -175,17 +176,20 @@ def _foreign(folder: Path) -> str | None:
         name = path.relative_to(folder).as_posix()
         if name not in own and (path.is_symlink() or not path.is_dir()):
             return f"holds {name}, which isn't part of the artefact"
+        if own.get(name) and path.stat().st_size <= _HAND_EDITED and file_sha256(path) != own[name]:
+            return f"holds {name}, which was changed since it was written"
     return None
 
 
-def _own_files(folder: Path) -> set[str]:
-    return {*read_manifest(folder)["files"], MANIFEST, TIMING}
+def _own_files(folder: Path) -> dict[str, str]:
+    """Return an artefact's files, with their checksums where they have one."""
+    return {**read_manifest(folder)["files"], MANIFEST: "", TIMING: ""}
 
 
 def _delete_artefact(folder: Path) -> None:
     """Delete an artefact's own files and the folders that are empty then, the manifest last."""
-    own = _own_files(folder) if any(folder.iterdir()) else set()
-    _sweep(folder, (own - {MANIFEST}).__contains__)
+    own = _own_files(folder) if any(folder.iterdir()) else {}
+    _sweep(folder, (own.keys() - {MANIFEST}).__contains__)
     if MANIFEST in own and not any(path.name != MANIFEST for path in folder.iterdir()):
         (folder / MANIFEST).unlink()
     with suppress(OSError):  # something else was put there meanwhile, and stays

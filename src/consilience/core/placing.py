@@ -54,6 +54,8 @@ def require_name(out: Path, *, suffix: str = "", option: str = "--out") -> Path:
     """
     if out.name in ("", ".."):
         raise InputError(f"{out}: expected the name of a new file or folder. Change {option}")
+    if suffix and out.name.endswith((".partial", suffix)):
+        raise InputError(f"{out}: this ending is kept for folders of jobs at work. Change {option}")
     if out.parts[0].startswith("~"):
         raise InputError(f"{out}: the shell didn't expand the ~, so this would be a folder of that name. Write $HOME")
     names, folder = [out.name + suffix], out.absolute().parent

@@ -181,7 +181,7 @@ class HttpTeacher:
             return None
         if self._refusal is not None:
             log(
-                f"teacher {self.name}: {len(batch)} texts a request from now on ({self._refusal}); batch_rows="
+                f"teacher {self.name}: {self._rows} texts a request from now on ({self._refusal}); batch_rows="
                 f"{self._rows} says so from the start"
             )
             self._refusal = None

@@ -215,9 +215,25 @@ def test_overwrite_keeps_an_artefact_that_a_file_was_put_into(tmp_path):
     assert names(tmp_path) == ["notes.txt", "out"]
 
 
+def test_overwrite_keeps_an_artefact_one_of_whose_files_was_edited(tmp_path):
+    out = make(tmp_path / "out")
+    (out / "data.bin").write_bytes(b"payload, and my own words")
+    with pytest.raises(ResumeError, match=r"holds data\.bin, which was changed since it was written"):
+        make(out, 2, overwrite=True)
+    (out / "data.bin").rename(tmp_path / "mine.bin")
+    make(out, 2, overwrite=True, content=b"new")
+    assert (out / "data.bin").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("ending", [".partial", ".replaced"])
+def test_an_output_may_not_be_called_as_working_folders_are(tmp_path, ending):
+    with pytest.raises(InputError, match="kept for folders of jobs at work"):
+        output_path(tmp_path / f"out{ending}")
+
+
 def test_a_folder_called_replaced_is_in_the_way_before_the_work(tmp_path):
     out = make(tmp_path / "out")
-    make(tmp_path / "out.replaced")  # an artefact, even, but not what this run moved there
+    make(tmp_path / "other").rename(tmp_path / "out.replaced")  # an artefact, even, but not what this run moved there
     for call in (output_path, lambda *a, **o: begin_artefact(*a, {"job": 2}, **o)):
         with pytest.raises(ResumeError, match=r"out\.replaced: is in the way"):
             call(out, overwrite=True)
