@@ -38,7 +38,7 @@ def storage_errors(path: Path) -> Iterator[None]:
         if error.errno in _STORAGE_ERRNOS:
             raise StorageError(
                 f"{path}: can't write: {os.strerror(error.errno or 0)}. "
-                "Free some space or choose another --out; finished parts are kept and the same command continues"
+                "Free some space or choose another place; finished parts are kept and the same command continues"
             ) from error
         raise
 

@@ -303,7 +303,12 @@ def require_same_rows(bank: Bank, fingerprint: str, rows: int) -> None:
 
 
 def _read_attempts(work: Path) -> list[dict[str, Any]]:
-    return list(read_json(work / TIMING)["attempts"]) if (work / TIMING).is_file() else []
+    try:
+        found = read_json(work / TIMING)
+    except InputError:  # not there yet, or damaged: telemetry stops no training
+        found = None
+    attempts = found.get("attempts") if isinstance(found, dict) else None
+    return list(attempts) if isinstance(attempts, list) else []
 
 
 def _write_attempts(work: Path, attempts: list[dict[str, Any]]) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from consilience.core.errors import BankIntegrityError
+from consilience.core.errors import BankIntegrityError, InputError
 from consilience.core.files import atomic_write, read_json, storage_errors, sync_directory, write_json
-from consilience.core.hashing import file_sha256
+from consilience.core.hashing import content_id, file_sha256
 from consilience.training.optimizers import Optimizers
 
 KEEP = 2
@@ -88,7 +88,8 @@ def save_checkpoint(work: Path, position: Position, optimizers: Optimizers) -> P
             tensors[f"{key}.{name}"] = value.detach().cpu().contiguous()
     with atomic_write(temporary / _TENSORS) as stream:
         stream.write(save(tensors))
-    write_json(temporary / _STATE, {"position": asdict(position), "sha256": file_sha256(temporary / _TENSORS)})
+    state = {"position": asdict(position), "sha256": file_sha256(temporary / _TENSORS)}
+    write_json(temporary / _STATE, {**state, "id": content_id(state)})
     with storage_errors(final):
         if final.exists():
             shutil.rmtree(final)
@@ -118,11 +119,8 @@ def load_checkpoint(work: Path, optimizers: Optimizers, *, draws: bool = False) 
     found = _checkpoints(work)
     if not found:
         return None
-    state = read_json(found[-1] / _STATE)
-    path = found[-1] / _TENSORS
-    if file_sha256(path) != state["sha256"]:
-        raise BankIntegrityError(f"{path}: damaged: its checksum isn't the recorded one. Delete {found[-1]}")
-    tensors = load_file(path)
+    position = _read_intact(found[-1])
+    tensors = load_file(found[-1] / _TENSORS)
     if draws:
         torch.set_rng_state(tensors["random.cpu"])
     if draws and torch.cuda.is_available() and "random.cuda" in tensors:
@@ -133,6 +131,21 @@ def load_checkpoint(work: Path, optimizers: Optimizers, *, draws: bool = False) 
             moments = {key: tensors[f"{key}.{name}"] for key in _MOMENTS if f"{key}.{name}" in tensors}
             if moments:
                 optimizers.restore(name, moments)
+    return position
+
+
+def _read_intact(folder: Path) -> Position:
+    """Return a checkpoint's position, after both its files were found as they were written."""
+    damaged = f"damaged. Delete {folder}: the training then continues at the checkpoint before it, if there is one"
+    try:
+        state = read_json(folder / _STATE)
+        whole = isinstance(state, dict) and state.pop("id", None) == content_id(state)
+    except InputError as error:
+        raise BankIntegrityError(f"{folder / _STATE}: {damaged}") from error
+    if not whole:
+        raise BankIntegrityError(f"{folder / _STATE}: {damaged}")
+    if not (folder / _TENSORS).is_file() or file_sha256(folder / _TENSORS) != state["sha256"]:
+        raise BankIntegrityError(f"{folder / _TENSORS}: {damaged}")
     return Position(**state["position"])
 
 

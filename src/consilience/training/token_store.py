@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience.core.errors import CorpusError, InputError
 from consilience.core.files import atomic_write, read_json, write_json
-from consilience.core.hashing import RowHasher
+from consilience.core.hashing import RowHasher, file_sha256
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -98,7 +98,7 @@ def build_token_store(
         StorageError: the disk is full.
     """
     key = {"corpus": corpus_fingerprint, "max_length": max_length, "rows": rows, "tokenizer": tokenizer_sha256}
-    if (folder / _KEY).is_file() and read_json(folder / _KEY)["key"] == key:
+    if _is_whole(folder, key):
         return TokenStore(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _KEY).unlink(missing_ok=True)
@@ -122,5 +122,16 @@ def build_token_store(
                 hasher.update(text)
     if hasher.rows != rows or hasher.hexdigest() != corpus_fingerprint:
         raise CorpusError("the corpus changed while it was read. Run the same command again")
-    write_json(folder / _KEY, {"key": key, "dtype": dtype.str, "pad": pad, "tokens": end})
+    sums = {name: file_sha256(folder / name) for name in (_TOKENS, _OFFSETS)}
+    write_json(folder / _KEY, {"key": key, "dtype": dtype.str, "pad": pad, "tokens": end, "files": sums})
     return TokenStore(folder)
+
+
+def _is_whole(folder: Path, key: Mapping[str, Any]) -> bool:
+    """Tell whether the store of this key is there, as it was written; a damaged one is built again."""
+    try:
+        found = read_json(folder / _KEY)
+        sums = {name: file_sha256(folder / name) for name in (_TOKENS, _OFFSETS)}
+    except (InputError, OSError):
+        return False
+    return isinstance(found, dict) and found.get("key") == key and found.get("files") == sums

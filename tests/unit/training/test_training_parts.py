@@ -2,6 +2,7 @@
 
 import math
 import resource
+import shutil
 
 import numpy as np
 import pytest
@@ -128,6 +129,32 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     path.write_bytes(data)
     with pytest.raises(BankIntegrityError, match="damaged"):
         load_checkpoint(tmp_path, optimizer)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda text: text[:-9], lambda text: text.replace('"rows"', '"rowz"'), lambda text: text.replace(": 2", ": 3")],
+)
+def test_a_damaged_state_is_named_and_without_it_the_one_before_continues(tmp_path, damage):
+    _, optimizer, _ = trained(0, 0)
+    save_checkpoint(tmp_path, Position(step=1), optimizer)
+    folder = save_checkpoint(tmp_path, Position(step=2), optimizer)
+    path = folder / "state.json"
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(BankIntegrityError, match=f"state.json: damaged. Delete {folder}: .* the checkpoint before it"):
+        load_checkpoint(tmp_path, optimizer)
+    shutil.rmtree(folder)
+    assert load_checkpoint(tmp_path, optimizer) == Position(step=1)
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "store.json"])
+def test_a_damaged_store_is_built_again(tmp_path, name):
+    _, store = make_store(tmp_path / "tokens", TEXTS, [TEXTS])
+    rows = [store[row].tolist() for row in range(4)]
+    path = next((tmp_path / "tokens").glob(name))
+    path.write_bytes(path.read_bytes()[:-8] + b"        ")
+    _, again = make_store(tmp_path / "tokens", TEXTS, [TEXTS])
+    assert [again[row].tolist() for row in range(4)] == rows
 
 
 def planted(rows=600, d=8):
