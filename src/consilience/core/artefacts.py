@@ -5,17 +5,20 @@ and the older artefact, if any, whose place the result may take. When the job is
 doesn't list is dropped, and the folder is renamed to ``OUT`` in one step. A killed job leaves ``OUT.partial`` behind;
 the same command finds the equal plan and continues. With ``overwrite`` the old artefact stays where it is until the
 new one is complete; then it waits as ``OUT.replaced`` until it's deleted, file by file as its manifest lists them.
-Nothing else is ever deleted or replaced. Wall-clock telemetry goes into ``timing.json``, which
-is the only file outside the manifest: all others are the same bytes however often the job was interrupted.
+Nothing else is ever deleted or replaced; what somebody put into the working folder is moved to ``OUT.kept``.
+Wall-clock telemetry goes into ``timing.json``, which is the only file outside the manifest: all others are the same
+bytes however often the job was interrupted.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +28,16 @@ from consilience.core.hashing import content_id, file_sha256
 from consilience.core.locks import hold
 from consilience.core.manifests import MANIFEST, SCHEMA_VERSION, TIMING, partial_path, read_manifest, replaced_path
 from consilience.core.placing import is_mount, require_name, require_place
+from consilience.core.progress import log
 
 PLAN = "plan.json"
 _OURS = "Consilience's working folder"
+# What jobs keep in their working folder and don't list in the manifest.
+_SCRATCH = re.compile(
+    r"(checkpoints|tokens|trials|running|documents|queries)(\.partial)?/.*"
+    r"|(log|shards)\.jsonl|(command|decisions|precision|rewriting|timing)\.json"
+    rf"|(.*/)?{TEMPORARY.pattern}"
+)
 _HAND_EDITED = 1 << 20  # assumed: what a person edits, a card or settings, is smaller; larger files aren't hashed
 
 
@@ -205,6 +215,19 @@ def _sweep(folder: Path, doomed: Callable[[str], bool]) -> None:
                 path.rmdir()
         elif doomed(name):
             path.unlink()
+
+
+def _save_strangers(work: Path, kept: Path, own: set[str]) -> None:
+    """Move what no job writes, and somebody has put into the working folder, beside it."""
+    names = (kept.with_name(f"{kept.name}{number or ''}") for number in count())
+    kept = next(name for name in names if not os.path.lexists(name))
+    for path in sorted(work.rglob("*")):
+        name = path.relative_to(work).as_posix()
+        if name in own or _SCRATCH.fullmatch(name) or (path.is_dir() and not path.is_symlink()):
+            continue
+        (kept / name).parent.mkdir(parents=True, exist_ok=True)
+        place(path, kept / name)
+        log(f"{path}: isn't of this job: moved to {kept / name}")
 
 
 def _identity(folder: Path) -> dict[str, Any]:
@@ -392,6 +415,7 @@ def _give_name(work: Path, out: Path) -> None:
     if not state["swept"]:
         keep = {*_own_files(work), PLAN}
         with storage_errors(out):
+            _save_strangers(work, out.with_name(out.name + ".kept"), keep)
             _sweep(work, lambda name: name not in keep)
             sync_directory(work)
         state["swept"] = True

@@ -18,7 +18,7 @@ from consilience.core.placing import require_apart
 def make_artefact(out, content=b"payload"):
     work, _ = begin_artefact(out, {"job": 1})
     (work / "data.bin").write_bytes(content)
-    (work / "scratch.tmp").write_bytes(b"not listed")
+    (work / "log.jsonl").write_bytes(b"not listed")
     (work / TIMING).write_text("{}")
     return finish_artefact(out, kind="bank", manifest={"rows": 3}, files=["data.bin"])
 

@@ -25,8 +25,8 @@ def make(out, job=1, *, overwrite=False, content=b"payload"):
     if is_finished(out, kind="bank", job=job, overwrite=overwrite):
         return out
     work, _ = begin_artefact(out, {"job": job}, overwrite=overwrite)
-    (work / "scratch").mkdir(exist_ok=True)
-    (work / "scratch" / "a").write_bytes(b"not listed")
+    (work / "checkpoints").mkdir(exist_ok=True)
+    (work / "checkpoints" / "a").write_bytes(b"not listed")
     (work / "data.bin").write_bytes(content)
     finish_artefact(out, kind="bank", manifest={"job": job}, files=["data.bin"])
     return out
@@ -223,6 +223,17 @@ def test_overwrite_keeps_an_artefact_one_of_whose_files_was_edited(tmp_path):
     (out / "data.bin").rename(tmp_path / "mine.bin")
     make(out, 2, overwrite=True, content=b"new")
     assert (out / "data.bin").read_bytes() == b"new"
+
+
+def test_what_somebody_put_into_the_working_folder_is_moved_beside_the_result(tmp_path, capsys):
+    work, _ = begin_artefact(tmp_path / "out", {"job": 1})
+    (work / "mine").mkdir()
+    for name in ("notes.txt", "mine/thesis.txt", "log.jsonl", f".{'a' * 16}.tmp"):
+        (work / name).write_text(name)
+    make(tmp_path / "out")
+    assert names(tmp_path) == ["out", "out.kept"]
+    assert tree(tmp_path / "out.kept") == {"notes.txt": b"notes.txt", "mine/thesis.txt": b"mine/thesis.txt"}
+    assert f"notes.txt: isn't of this job: moved to {tmp_path}/out.kept/notes.txt" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", [".partial", ".replaced"])
