@@ -152,6 +152,7 @@ def _random(options: StartOptions, texts: Corpus) -> InitialStudent:
             "distill: --layers picks a trained model's layers, and --student starts from random ones. Leave one out"
         )
     name, config = resolve_config(options.student or "mini")
+    config = config.for_width(options.dimensions)
     if options.head is not None and options.head != config.head:
         name, config = "custom", replace(config, head=options.head)
     words = read_tokenizer(options.tokenizer or DEFAULT_TOKENIZER, texts, options.vocab_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from consilience.core.errors import InputError
@@ -27,7 +27,8 @@ class StudentConfig:
         batch_rows: rows a training step, unless the person says otherwise.
         max_length: tokens a text is cut to in training and inference, unless the person says otherwise.
         head: "mlp" (Linear, GELU, LayerNorm, Linear), "linear" (one Linear without bias), or "none" (the embedding is
-            as wide as ``hidden``).
+            as wide as ``hidden``); None is "none" where it can be, else "linear": an "mlp" learns more slowly
+            (measured), and few other libraries have its layers.
         architecture: "bert", or of a warm start also "mpnet", "roberta", "distilbert".
     """
 
@@ -39,7 +40,7 @@ class StudentConfig:
     dropout: float = 0.0
     batch_rows: int = 256
     max_length: int = 128
-    head: HeadKind = "mlp"
+    head: HeadKind | None = "mlp"
     architecture: str = "bert"
 
     def __post_init__(self) -> None:
@@ -56,11 +57,16 @@ class StudentConfig:
             )
         if not 0.0 <= self.dropout < 1.0:
             raise InputError(f"student: expected dropout in [0, 1), got {self.dropout}. Change it")
-        if self.head not in HEADS or self.architecture not in ARCHITECTURES:
+        if self.head not in (None, *HEADS) or self.architecture not in ARCHITECTURES:
             raise InputError(
                 f"student: expected a head among {', '.join(HEADS)} and an architecture among "
                 f"{', '.join(ARCHITECTURES)}, got {self.head!r} and {self.architecture!r}. Change the configuration"
             )
+
+    def for_width(self, dimensions: int) -> StudentConfig:
+        """Return the shape with its head decided, for an embedding of so many dimensions."""
+        plain: HeadKind = "none" if self.hidden == dimensions else "linear"
+        return self if self.head is not None else replace(self, head=plain)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields by name; head and architecture only where they aren't "mlp" and "bert"."""
@@ -72,8 +78,8 @@ PRESETS = {
     "captionbert-8192": StudentConfig(
         layers=12, hidden=512, heads=8, ffn=2048, max_positions=8192, batch_rows=2048, max_length=256
     ),
-    "mini": StudentConfig(layers=4, hidden=384, heads=12, ffn=1536),
-    "micro": StudentConfig(layers=2, hidden=256, heads=8, ffn=1024),
+    "mini": StudentConfig(layers=4, hidden=384, heads=12, ffn=1536, head=None),
+    "micro": StudentConfig(layers=2, hidden=256, heads=8, ffn=1024, head=None),
 }
 
 # By (preset, vocabulary, width of the embedding), token-type embeddings not counted. Source: design, section 4.
@@ -120,7 +126,8 @@ def count_from_config(config: StudentConfig, *, vocab_size: int, dimensions: int
     # MPNet and RoBERTa keep two position rows that no text uses; MPNet has a bias by head and bucket of distance.
     rows = 2 * h if config.architecture in ("mpnet", "roberta") else 0
     bias = 32 * config.heads if config.architecture == "mpnet" else 0
-    return embeddings + rows + bias + config.layers * (attention + feed_forward) + heads[config.head]
+    head = heads[str(config.for_width(dimensions).head)]
+    return embeddings + rows + bias + config.layers * (attention + feed_forward) + head
 
 
 def non_embedding_flops_per_token(config: StudentConfig, *, tokens: int = 0) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -163,6 +163,7 @@ def build_student(
         )
     if min(vocab_size, dimensions, max_positions or 1) < 1:
         raise InputError(f"student: expected sizes of at least 1, got vocabulary {vocab_size}, width {dimensions}")
+    config = config.for_width(dimensions)
     positions = max_positions or config.max_positions
     bert = {
         "vocab_size": vocab_size,
@@ -176,7 +177,7 @@ def build_student(
         "attention_probs_dropout_prob": config.dropout,
     }
     with torch_seed(seed):
-        student = TextStudent(make_backbone(bert), dimensions, config.head)
+        student = TextStudent(make_backbone(bert), dimensions, cast(HeadKind, config.head))
     _require_count(student, name, config, vocab_size, dimensions, positions)
     return student
 
