@@ -208,3 +208,9 @@ def test_a_length_that_leaves_no_place_for_the_text_is_refused(tmp_path):
     graph = write(tmp_path, {"last_hidden_state": "states"})
     with pytest.raises(InputError, match="max_length of at least 3"):
         load_teacher(f"{graph}?max_length=2")
+
+
+def test_a_huge_number_is_no_limit(tmp_path):
+    graph = write(tmp_path, {"last_hidden_state": "states"})
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 10**30}))
+    assert load_teacher(graph).max_length == 512

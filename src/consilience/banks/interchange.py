@@ -36,7 +36,6 @@ class EmbeddingSource(NamedTuple):
         frame: their frame, or None for the teacher's own.
         fingerprint: of the corpus, or None when unknown.
         read: streams them, raw, in blocks of so many rows.
-        texts: streams what was embedded, where that is stored beside the embeddings.
     """
 
     label: str
@@ -46,7 +45,6 @@ class EmbeddingSource(NamedTuple):
     frame: str | None
     fingerprint: str | None
     read: Callable[[int], Iterator[Block]]
-    texts: Callable[[], Iterator[str | None]] | None = None
 
 
 def open_npy(path: Path) -> EmbeddingSource:
@@ -80,13 +78,12 @@ def open_npy(path: Path) -> EmbeddingSource:
     return EmbeddingSource(f"npy:{path}", rows, dimensions, teacher, None, None, read)
 
 
-def open_parquet(path: Path, column: str | None = None, *, text_column: str = "text") -> EmbeddingSource:
+def open_parquet(path: Path, column: str | None = None) -> EmbeddingSource:
     """Describe a parquet column of float lists, of fixed or variable size (all of one length).
 
     Args:
         path: the file.
         column: the column; by default the only one that holds lists of numbers.
-        text_column: where the texts lie that were embedded, if they are in the file.
 
     Raises:
         InputError: no such file or column, or the column isn't lists of floats of one length.
@@ -104,7 +101,6 @@ def open_parquet(path: Path, column: str | None = None, *, text_column: str = "t
     with file:
         rows = file.metadata.num_rows
         lists = [field.name for field in file.schema_arrow if _is_float_list(field.type)]
-        has_texts = text_column in file.schema_arrow.names
     if column is None and len(lists) == 1:
         column = lists[0]
     if column is None or column not in lists:
@@ -119,13 +115,7 @@ def open_parquet(path: Path, column: str | None = None, *, text_column: str = "t
     def read(block_rows: int) -> Iterator[Block]:
         return _rebatched(_parquet_blocks(path, chosen, min(block_rows, _PARQUET_BLOCK_ROWS)), block_rows)
 
-    def texts() -> Iterator[str | None]:
-        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as again:
-            for batch in again.iter_batches(_PARQUET_BLOCK_ROWS, columns=[text_column]):
-                yield from batch.column(0).to_pylist()
-
-    known = texts if has_texts else None
-    return EmbeddingSource(f"parquet:{path}#{chosen}", rows, first.shape[1], teacher, None, None, read, known)
+    return EmbeddingSource(f"parquet:{path}#{chosen}", rows, first.shape[1], teacher, None, None, read)
 
 
 def open_bank_source(path: Path) -> EmbeddingSource:

@@ -12,7 +12,6 @@ bytes however often the job was interrupted.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -25,7 +24,7 @@ from typing import Any
 from consilience.core.errors import ConsilienceError, InputError, ResumeError
 from consilience.core.files import TEMPORARY, place, read_json, storage_errors, sync_directory, write_json
 from consilience.core.hashing import content_id, file_sha256
-from consilience.core.locks import hold
+from consilience.core.locks import hold, locked
 from consilience.core.manifests import MANIFEST, SCHEMA_VERSION, TIMING, partial_path, read_manifest, replaced_path
 from consilience.core.placing import is_mount, require_name, require_place
 from consilience.core.progress import log
@@ -35,7 +34,7 @@ _OURS = "Consilience's working folder"
 # What jobs keep in their working folder and don't list in the manifest.
 _SCRATCH = re.compile(
     r"(checkpoints|tokens|trials|running|documents|queries)(\.partial)?/.*"
-    r"|(log|shards)\.jsonl|(command|decisions|precision|rewriting|timing)\.json"
+    r"|(log|shards)\.jsonl|(command|decisions|precision|rewriting)\.json"
     rf"|(.*/)?{TEMPORARY.pattern}"
 )
 _HAND_EDITED = 1 << 20  # assumed: what a person edits, a card or settings, is smaller; larger files aren't hashed
@@ -354,9 +353,7 @@ def settle_artefact(
     work = partial_path(out)
     if _read_state(work) is None or not (work / MANIFEST).is_file():
         return False
-    descriptor = os.open(work, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # equal processes settle one after another
+    with locked(work, wait=True):  # equal processes settle one after another
         state = _read_state(work)
         if state is None or state["discarded"] or not (work / MANIFEST).is_file():
             return False  # another process was first
@@ -370,8 +367,6 @@ def settle_artefact(
                 return False
         _give_name(work, out)
         return True
-    finally:
-        os.close(descriptor)
 
 
 def is_finished(out: Path, *, kind: str, job: Any, overwrite: bool = False) -> bool:  # noqa: ANN401 - JSON

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, StorageError
 from consilience.core.files import read_json, storage_errors, write_json
 from consilience.core.hashing import file_sha256
+from consilience.core.locks import locked
 
 _CHECKSUMS = "files.json"
 _STALE_SECONDS = 86_400
@@ -60,23 +59,13 @@ def cached_folder(name: str, build: Callable[[Path], None], *, checksums: Mappin
         with storage_errors(final):
             if checksums is None:
                 write_json(work / _CHECKSUMS, {path: file_sha256(work / path) for path in _files(work)})
-            with _one_process(final.parent):
+            with locked(final.parent, wait=True):
                 if not _is_whole(final, checksums):  # otherwise another process was first; both hold the same bytes
                     _make_way(final, {*_files(work), _CHECKSUMS})
                     work.rename(final)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return final
-
-
-@contextmanager
-def _one_process(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _make_way(final: Path, own: set[str]) -> None:

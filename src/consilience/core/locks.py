@@ -52,31 +52,36 @@ def hold(work: Path) -> None:
 
 
 @contextmanager
-def locked(work: Path, *, option: str = "--out") -> Iterator[None]:
-    """Hold a working folder for as long as the block runs, so that two equal commands don't mix.
+def locked(work: Path, *, option: str = "--out", wait: bool = False) -> Iterator[None]:
+    """Hold a folder for as long as the block runs, so that two equal commands don't mix.
 
     Raises:
-        ResumeError: another job holds it.
+        ResumeError: as :func:`lock_work`.
     """
-    descriptor = lock_work(work, option=option)
+    descriptor = lock_work(work, option=option, wait=wait)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def lock_work(work: Path, *, option: str = "--out") -> int:
-    """Hold a working folder until the returned descriptor is closed.
+def lock_work(work: Path, *, option: str = "--out", wait: bool = False) -> int:
+    """Hold a folder until the returned descriptor is closed.
+
+    Args:
+        work: the folder.
+        option: which option named it, for the message.
+        wait: until nobody else holds it.
 
     Raises:
-        ResumeError: another process or thread holds it, or it was renamed meanwhile.
+        ResumeError: another process or thread holds it, and ``wait`` is off; or it was renamed meanwhile.
     """
     try:
         descriptor = os.open(work, os.O_RDONLY)
     except FileNotFoundError as error:
         raise ResumeError(f"{work}: another job has just finished it. Run the command again") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError as error:
         os.close(descriptor)
         raise ResumeError(f"{work}: another process is writing it. Wait for it or choose another {option}") from error

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CONTROL = "random arms: "  # before the labels of the control's rows
 
 
-@one_job
 def adapt_table(
     student: Any,  # noqa: ANN401 - a path, a name or a loaded model
     library: str | Path | AnchorLibrary,

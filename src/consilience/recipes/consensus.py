@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import output_path, settle_artefact
 from consilience.core.errors import ResumeError
-from consilience.core.locks import one_job
 from consilience.core.manifests import read_manifest
 from consilience.core.placing import require_apart
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from consilience.committee.frame_set import FrameSet
 
 
-@one_job
 def consensus(
     banks: Sequence[str | Path | Bank],
     *,

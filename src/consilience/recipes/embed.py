@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.artefacts import discard_work, output_path
 from consilience.core.errors import CorpusError, InputError, TeacherError
 from consilience.core.files import write_json
-from consilience.core.locks import one_job
 from consilience.core.placing import require_apart
 from consilience.core.progress import log, progress_bar
 
@@ -30,7 +29,6 @@ COMMAND = "command.json"  # in a partial artefact: how to continue it
 _EXISTING = ("bank", "parquet", "npy")  # backends whose embeddings are read, not computed
 
 
-@one_job
 def embed(
     corpus: CorpusSpec | str | Path | Sequence[str],
     *,
@@ -102,15 +100,15 @@ def embed(
     source = None
     if isinstance(teacher, str):  # a teacher that doesn't exist is noticed before a long corpus is read
         overrides = {"prompt": prompt, "max_length": max_length, "device": device}
-        source = _existing_embeddings(teacher, overrides, column)
+        source = _existing_embeddings(teacher, overrides)
         if source is None:
             _require_teacher(teacher)
     identity = fingerprint_corpus(rows).to_json()
     if source is not None:
         from consilience.banks.interchange import import_embeddings
 
-        if source.texts is not None and source.rows == identity["rows"]:
-            _require_same_texts(source.label, source.texts(), rows)
+        if source.rows == identity["rows"]:
+            _require_same_texts(str(teacher), column or "text", rows)
         bank = import_embeddings(
             source, folder, corpus=identity, dtype=dtype, shard_rows=shard_rows, overwrite=overwrite
         )
@@ -195,18 +193,26 @@ def _corpus_changed(writer: BankWriter, name: str) -> CorpusError:
     return CorpusError(f"{name}: the corpus changed while it was being embedded. Run the same command again")
 
 
-def _require_same_texts(label: str, stored: Iterable[str | None], rows: Corpus) -> None:
-    """Refuse embeddings whose own texts, in the same file, are in another order than the corpus's."""
+def _require_same_texts(teacher: str, column: str, rows: Corpus) -> None:
+    """Refuse embeddings of a parquet file whose own texts are in another order than the corpus's."""
+    from consilience.corpora.arrow_rows import arrow_schema, is_text, read_arrow_rows
+
+    backend, _, place = teacher.partition(":")
+    path = Path(place.partition("#")[0])
+    schema = arrow_schema(path, teacher, "parquet") if backend == "parquet" else None
+    if schema is None or schema.names.count(column) != 1 or not is_text(schema.field(column).type):
+        return
     texts = (text for batch in rows.batches(1024) for text in batch)
-    for row, (own, text) in enumerate(zip(stored, texts, strict=False)):
+    stored = read_arrow_rows(path, teacher, "parquet", [column])
+    for row, ((_, (own,)), text) in enumerate(zip(stored, texts, strict=False)):
         if own is not None and own.strip() != text.strip():
             raise InputError(
-                f"{label}: row {row} was made of {own[:60]!r}, the corpus has {text[:60]!r} there. Give the file "
+                f"{teacher}: row {row} was made of {own[:60]!r}, the corpus has {text[:60]!r} there. Give the file "
                 "itself as the corpus, or bring both into one order"
             )
 
 
-def _existing_embeddings(teacher: str, overrides: Mapping[str, Any], text: str | None) -> EmbeddingSource | None:
+def _existing_embeddings(teacher: str, overrides: Mapping[str, Any]) -> EmbeddingSource | None:
     """Open a spec that names embeddings instead of a model; None for all other specs."""
     backend, _, rest = teacher.partition(":")
     if backend not in _EXISTING:
@@ -222,7 +228,7 @@ def _existing_embeddings(teacher: str, overrides: Mapping[str, Any], text: str |
     if backend == "npy":
         return interchange.open_npy(Path(rest))
     path, _, column = rest.partition("#")
-    return interchange.open_parquet(Path(path), column or None, text_column=text or "text")
+    return interchange.open_parquet(Path(path), column or None)
 
 
 def _paths_of(teacher: object) -> list[str]:

@@ -175,7 +175,6 @@ def require_bank_target(
         require_output(out, option="--bank")
 
 
-@one_job
 def rotate_bank(
     bank: str | Path | Bank, *, rotation: str | Path | Rotation, out: str | Path, overwrite: bool = False
 ) -> Bank:

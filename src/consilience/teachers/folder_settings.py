@@ -10,6 +10,7 @@ from typing import Any
 from consilience.core.errors import InputError
 from consilience.core.files import read_json
 from consilience.core.progress import log
+from consilience.teachers.position_limit import NO_LIMIT
 from consilience.teachers.spec import POOLINGS
 
 _MODES = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
@@ -59,7 +60,7 @@ class FolderSettings:
     def max_length(self) -> int | None:
         """Return the limit that sentence-transformers would take, in tokens; None without one."""
         declared = self._read("sentence_bert_config.json").get("max_seq_length")
-        return declared if isinstance(declared, int) and declared > 0 else None
+        return declared if isinstance(declared, int) and 0 < declared < NO_LIMIT else None
 
     def pooling(self, chosen: str | None, *, prompt: str) -> str:
         """Return how token states become one vector: as chosen, else as the Pooling module says, else their mean.

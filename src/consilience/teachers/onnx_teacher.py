@@ -20,7 +20,7 @@ from consilience.teachers.boundary import model_call, say_one_by_one, try_first_
 from consilience.teachers.checked import check_embeddings
 from consilience.teachers.folder_settings import FolderSettings
 from consilience.teachers.pooling import normalise_rows, pool_numpy
-from consilience.teachers.position_limit import require_room
+from consilience.teachers.position_limit import NO_LIMIT, require_room
 from consilience.teachers.provenance import files_sha256, tokenizer_sha256
 from consilience.teachers.spec import TeacherSpec
 from consilience.teachers.token_runner import ONE_BATCH
@@ -256,7 +256,7 @@ def _declared_max_length(tokenizer_path: Path, tokenizer: Any) -> int:  # noqa: 
     path = tokenizer_path.with_name("tokenizer_config.json")
     settings = read_json(path) if path.is_file() else {}
     declared = settings.get("model_max_length") if isinstance(settings, dict) else None
-    if isinstance(declared, int) and 0 < declared < 1_000_000:
+    if isinstance(declared, int) and 0 < declared < NO_LIMIT:
         return declared
     return int((tokenizer.truncation or {}).get("max_length", _FALLBACK_MAX_LENGTH))
 

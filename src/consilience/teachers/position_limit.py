@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 # Tokenizers without a limit of their own say so with a huge number.
-_NO_LIMIT = 1_000_000
+NO_LIMIT = 1_000_000
 _NAMES = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length")
 
 
@@ -43,7 +43,7 @@ def token_limit(declared: float | None, model: torch.nn.Module | None) -> int | 
         declared: the tokenizer's limit, if it has one.
         model: the backbone, if there is one.
     """
-    limits = [int(declared)] if declared is not None and declared < _NO_LIMIT else []
+    limits = [int(declared)] if declared is not None and declared < NO_LIMIT else []
     if model is None:
         return min(limits, default=None)
     config: Any = model.config

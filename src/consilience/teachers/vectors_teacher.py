@@ -95,10 +95,10 @@ class VectorsTeacher:
     def _is_cased(self, words: Sequence[str]) -> bool:
         """Tell whether the table tells capitals apart, so that lower-cased texts would miss words."""
         known = set(words)
-        cased = sum(word.lower() not in known for word in known)
-        if cased > _CASED_SHARE * len(known):
-            log(f"teacher {self.name}: its words have capitals, so texts keep theirs (lowercase= chooses)")
-        return cased > _CASED_SHARE * len(known)
+        if sum(word.lower() not in known for word in known) <= _CASED_SHARE * len(known):
+            return False
+        log(f"teacher {self.name}: its words have capitals, so texts keep theirs (lowercase= chooses)")
+        return True
 
     def _embed(self, start: int, texts: list[str]) -> NDArray[np.float32]:
         ids = []

@@ -174,3 +174,5 @@ def test_embeddings_with_their_texts_beside_them_in_another_order_are_refused(tm
     with pytest.raises(InputError, match="row 0 was made of 'text 0', the corpus has 'text 19' there"):
         embed(texts[::-1], teacher=f"parquet:{path}", out=tmp_path / "other")
     assert not (tmp_path / "other").exists()
+    parquet(path, {"text": list(range(20)), "e": ROWS.tolist()})  # no texts, whatever the column is called
+    np.testing.assert_array_equal(embed(texts, teacher=f"parquet:{path}", out=tmp_path / "b", dtype="fp32")[:], ROWS)
