@@ -71,7 +71,7 @@ def test_the_start_is_the_reference_teachers_most_influential_layers(
     student = distil(captions, tmp_path / "s", place / target)
     manifest = student.manifest
     assert (manifest["preset"], manifest["config"]["head"]) == ("warm", "none")
-    assert manifest["config"]["layers"] == 3  # two thirds of four, for a small corpus
+    assert manifest["config"]["layers"] == 3  # two thirds of four
     assert manifest["start"]["init"] == {"backend": "st", "name": "first"}
     assert (manifest["training"]["lr"], manifest["training"]["objective"]) == (WARM_LR, "mimicry")
     said = capsys.readouterr().err

@@ -179,7 +179,6 @@ def distill(
             dimensions=bank.dimensions,
             seed=seed_from_name("student", seed),
             teachers=target_teachers(bank, teachers),
-            rows=identity.rows,
         ),
         texts,
     )

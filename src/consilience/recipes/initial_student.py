@@ -42,7 +42,6 @@ class StartOptions:
         dimensions: width of the embedding.
         seed: of random weights.
         teachers: specs of the target's, the one to start from first, and whether the target is in their frame.
-        rows: of the corpus.
     """
 
     student: str | StudentConfig | None
@@ -55,7 +54,6 @@ class StartOptions:
     dimensions: int
     seed: int
     teachers: Sequence[tuple[str, bool]] = ()
-    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def _default(options: StartOptions, texts: Corpus) -> InitialStudent:
             "distill: --tokenizer is for random weights: a teacher's layers bring their own. Name their shape with "
             "--student, or leave --tokenizer out"
         )
-    found = find_default_start(options.teachers, texts, rows=options.rows, layers=options.layers)
+    found = find_default_start(options.teachers, texts, layers=options.layers)
     if isinstance(found, DefaultStart):
         kept = ", ".join(map(str, found.layers))
         log(
